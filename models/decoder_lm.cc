@@ -126,6 +126,27 @@ std::function<nn::LayerShape(int64_t)> delta_net_layers(const io::Json& json,
   };
 }
 
+io::Json tiny_delta_net_config() {
+  return {{"hidden_size", 24},
+          {"intermediate_size", 40},
+          {"num_hidden_layers", 2},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"head_dim", 16},
+          {"partial_rotary_factor", 0.25},
+          {"linear_conv_kernel_dim", 4},
+          {"linear_key_head_dim", 6},
+          {"linear_value_head_dim", 10},
+          {"linear_num_key_heads", 2},
+          {"linear_num_value_heads", 4},
+          {"layer_types", {"linear_attention", "full_attention"}},
+          {"vocab_size", 43},
+          {"max_position_embeddings", 64},
+          {"rms_norm_eps", 1e-6},
+          {"rms_norm_offset", 1},
+          {"rope_theta", 1e7}};
+}
+
 DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
                      const nn::Parameters& all, const DecoderShape& shape)
     : config_(config),

@@ -58,6 +58,8 @@ std::function<Rotation(int64_t)> local_if_windowed(std::vector<int64_t> windows)
 // fit.
 std::function<nn::LayerShape(int64_t)> delta_net_layers(const io::Json& json,
                                                         const nn::DecoderConfig& config);
+// A small config of such models, without model_type and experts: two layers, one of each kind.
+io::Json tiny_delta_net_config();
 
 class DecoderLm : public CausalLm {
  public:

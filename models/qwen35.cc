@@ -17,26 +17,8 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "qwen3_5_text"},
-                         {"hidden_size", 24},
-                         {"intermediate_size", 40},
-                         {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4},
-                         {"num_key_value_heads", 2},
-                         {"head_dim", 16},
-                         {"partial_rotary_factor", 0.25},
-                         {"linear_conv_kernel_dim", 4},
-                         {"linear_key_head_dim", 6},
-                         {"linear_value_head_dim", 10},
-                         {"linear_num_key_heads", 2},
-                         {"linear_num_value_heads", 4},
-                         {"layer_types", {"linear_attention", "full_attention"}},
-                         {"vocab_size", 43},
-                         {"max_position_embeddings", 64},
-                         {"rms_norm_eps", 1e-6},
-                         {"rms_norm_offset", 1},
-                         {"rope_theta", 1e7},
-                         {"tie_word_embeddings", true}};
+  io::Json base = tiny_delta_net_config();
+  base.update({{"model_type", "qwen3_5_text"}, {"tie_word_embeddings", true}});
   io::Json single = base;
   single.update({{"linear_num_value_heads", 2},
                  {"linear_conv_kernel_dim", 3},

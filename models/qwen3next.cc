@@ -19,30 +19,13 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "qwen3_next"},
-                         {"hidden_size", 24},
-                         {"intermediate_size", 40},
-                         {"moe_intermediate_size", 16},
-                         {"shared_expert_intermediate_size", 20},
-                         {"num_experts", 3},
-                         {"num_experts_per_tok", 2},
-                         {"norm_topk_prob", true},
-                         {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4},
-                         {"num_key_value_heads", 2},
-                         {"head_dim", 16},
-                         {"partial_rotary_factor", 0.25},
-                         {"linear_conv_kernel_dim", 4},
-                         {"linear_key_head_dim", 6},
-                         {"linear_value_head_dim", 10},
-                         {"linear_num_key_heads", 2},
-                         {"linear_num_value_heads", 4},
-                         {"layer_types", {"linear_attention", "full_attention"}},
-                         {"vocab_size", 43},
-                         {"max_position_embeddings", 64},
-                         {"rms_norm_eps", 1e-6},
-                         {"rms_norm_offset", 1},
-                         {"rope_theta", 1e7}};
+  io::Json base = tiny_delta_net_config();
+  base.update({{"model_type", "qwen3_next"},
+               {"moe_intermediate_size", 16},
+               {"shared_expert_intermediate_size", 20},
+               {"num_experts", 3},
+               {"num_experts_per_tok", 2},
+               {"norm_topk_prob", true}});
   io::Json mixed = base;
   mixed.update({{"linear_num_value_heads", 2},
                 {"num_hidden_layers", 3},
