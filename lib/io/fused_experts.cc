@@ -19,7 +19,7 @@
 namespace lumen::io {
 namespace {
 
-constexpr std::string_view kModel = "model.", kExpertsPlace = ".mlp.experts.";
+constexpr const char *kGateUp = "gate_up_proj", *kDown = "down_proj";
 constexpr int64_t kMxBlock = 32;  // numbers of MXFP4 in a block
 constexpr int64_t kMxBytes = info(DType::kMXFP4).block_bytes;
 constexpr int64_t kPieceRows = 64;  // of all parts, that a thread takes at once
@@ -279,16 +279,13 @@ void for_experts(const Json& config, const NamedArrays& tensors, Visit&& visit) 
   const int64_t inner = get_int(
       config, has_own_size ? "moe_intermediate_size" : "intermediate_size", 1, limits::kDim);
   const bool halves = experts_form(config) != ExpertsForm::kInTurn;
-  std::set<std::string> places;
-  for (const auto& [name, array] : tensors) {
-    const size_t at = name.find(kExpertsPlace);
-    if (at != name.npos && name.starts_with(kModel)) {
-      places.insert(name.substr(0, at + kExpertsPlace.size()));
-    }
-  }
+  std::set<std::string_view> names;
+  for (const auto& [name, array] : tensors) names.insert(experts_place(name));
+  names.erase("");
+  const std::vector<std::string> places(names.begin(), names.end());  // tensors come and go
   for (const std::string& place : places) {
-    visit(Split(halves, place, "gate_up_proj", {"gate_proj", "up_proj"}, {experts, inner, hidden}));
-    visit(Split(halves, place, "down_proj", {"down_proj"}, {experts, hidden, inner}));
+    visit(Split(halves, place, kGateUp, {"gate_proj", "up_proj"}, {experts, inner, hidden}));
+    visit(Split(halves, place, kDown, {kDown}, {experts, hidden, inner}));
   }
 }
 
@@ -300,7 +297,20 @@ ExpertsForm experts_form(const Json& config) {
   return type == "qwen3_5_moe_text" ? ExpertsForm::kHalves : ExpertsForm::kEachItsOwn;
 }
 
+std::string_view experts_place(std::string_view name) {
+  constexpr std::string_view kModel = "model.", kPlace = ".mlp.experts.";
+  const size_t at = name.find(kPlace);
+  return at != name.npos && name.starts_with(kModel) ? name.substr(0, at + kPlace.size()) : "";
+}
+
 void split_experts(const Json& config, NamedArrays& tensors) {
+  // Nothing is looked for, and no thread started, where all experts have their own.
+  const bool has_any = std::ranges::any_of(tensors, [](const auto& tensor) {
+    const std::string_view name = tensor.first, place = experts_place(name);
+    const std::string_view rest = name.substr(place.size());
+    return !place.empty() && (rest.starts_with(kGateUp) || rest.starts_with(kDown));
+  });
+  if (!has_any) return;
   ThreadPool pool(default_thread_count());
   for_experts(config, tensors, [&](const Split& split) { split.run(tensors, pool); });
 }

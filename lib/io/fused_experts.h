@@ -1,6 +1,8 @@
 // Experts that are in one tensor per layer.
 #pragma once
 
+#include <string_view>
+
 #include "lib/io/json.h"
 #include "lib/tensor/named_arrays.h"
 
@@ -14,6 +16,10 @@ enum class ExpertsForm {
 };
 // Of a model with this config.
 ExpertsForm experts_form(const Json& config);
+
+// What the name of a tensor begins with if it is of a layer's experts, "model.….mlp.experts."; ""
+// of other tensors, and of those of layers that guess further tokens ("mtp.…").
+std::string_view experts_place(std::string_view name);
 
 // Gives each expert matrices of its own, as SparseMlp (nn/sparse_mlp.h) has them: with P beginning
 // with "model." and ending in ".mlp.experts", of ExpertsForm::kInTurn

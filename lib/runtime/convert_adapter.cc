@@ -20,7 +20,6 @@
 namespace lumen::runtime {
 namespace {
 
-constexpr std::string_view kWeightA = ".lora_A.weight";
 constexpr std::string_view kWeightB = ".lora_B.weight";
 
 // The name of the model that the adapter in `path` is for.
@@ -119,7 +118,7 @@ std::vector<std::string> target_modules(const LoraAdapter& adapter,
                                         const NamedArrays& model_tensors) {
   std::vector<std::string> layers;
   for (const auto& [name, array] : adapter.tensors) {
-    if (name.ends_with(kWeightA)) layers.push_back(name.substr(0, name.size() - kWeightA.size()));
+    if (name.ends_with(kLoraA)) layers.push_back(name.substr(0, name.size() - kLoraA.size() - 1));
   }
   std::vector<std::string> targets = lora_targets(adapter.tensors);
   LoraAdapter named = adapter;

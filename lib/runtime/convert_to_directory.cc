@@ -156,20 +156,19 @@ Files files_of_directory(const io::ModelFiles& files, io::Json& config) {
 // place of those of each.
 std::vector<SourceTensor> with_fused_experts(std::vector<SourceTensor> tensors,
                                              io::ExpertsForm form) {
-  constexpr std::string_view kModel = "model.", kPlace = ".mlp.experts.";
   std::vector<SourceTensor> result;
   std::map<std::string, size_t> fused;  // places in `result`
   for (SourceTensor& tensor : tensors) {
-    const size_t at = tensor.name.find(kPlace);
-    if (at == tensor.name.npos || !tensor.name.starts_with(kModel)) {
+    const std::string_view place = io::experts_place(tensor.name);
+    if (place.empty()) {
       result.push_back(std::move(tensor));
       continue;
     }
     const bool is_down = tensor.name.find(".down_proj.") != tensor.name.npos;
     const bool is_up = tensor.name.find(".up_proj.") != tensor.name.npos;
     const auto expert = io::expert_number(tensor.name);
-    const std::string target = str(std::string_view(tensor.name).substr(0, at + kPlace.size()),
-                                   is_down ? "down_proj" : "gate_up_proj", expert ? "" : "_bias");
+    const std::string target =
+        str(place, is_down ? "down_proj" : "gate_up_proj", expert ? "" : "_bias");
     const auto [found, is_new] = fused.emplace(target, result.size());
     if (is_new) {
       SourceTensor& all = result.emplace_back(SourceTensor{tensor.name, target, tensor.array});

@@ -18,7 +18,6 @@
 namespace lumen::runtime {
 namespace {
 
-constexpr std::string_view kAdapterA = ".lora_A.weight";
 constexpr const char* kTokenizerFiles[] = {
     "tokenizer.json", "tokenizer.model",         "spiece.model",     "vocab.json", "merges.txt",
     "vocab.txt",      "special_tokens_map.json", "added_tokens.json"};
@@ -181,8 +180,8 @@ void name_parameters(const io::Json& model_config, const NamedArrays& tensors, i
   const auto last_part = [](const std::string& path) { return path.substr(path.rfind('.') + 1); };
   std::set<std::string> parameters, modules;
   for (const auto& [name, array] : tensors) {
-    if (!name.ends_with(kAdapterA)) continue;
-    const std::string path = name.substr(0, name.size() - kAdapterA.size());
+    if (!name.ends_with(kLoraA)) continue;
+    const std::string path = name.substr(0, name.size() - kLoraA.size() - 1);
     if (is_parameter(path)) {
       parameters.insert(path + ".weight");
     } else {
@@ -217,9 +216,9 @@ void write_adapter(const std::string& directory, const ExportedModel& model, con
   name_parameters(model.config, model.weights, config);
   // Two additions that have become one (fused_inputs.h) have the sum of their ranks.
   for (const auto& [name, array] : model.weights) {
-    if (!name.ends_with(kAdapterA) || array.shape()[0] == *lora.rank) continue;
+    if (!name.ends_with(kLoraA) || array.shape()[0] == *lora.rank) continue;
     const int64_t rank = array.shape()[0];
-    const std::string path = name.substr(0, name.size() - kAdapterA.size());
+    const std::string path = name.substr(0, name.size() - kLoraA.size() - 1);
     const std::string layer = path.substr(path.rfind('.') + 1);
     const double times = static_cast<double>(rank) / static_cast<double>(*lora.rank);
     config["rank_pattern"][layer] = rank;

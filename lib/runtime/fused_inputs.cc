@@ -7,11 +7,11 @@
 
 #include "lib/base/error.h"
 #include "lib/nn/gated_delta_net.h"
+#include "lib/runtime/lora.h"
 
 namespace lumen::runtime {
 namespace {
 
-constexpr std::string_view kInputA = "lora_A.weight", kInputB = "lora_B.weight";
 constexpr int kBothParts[] = {0, 1};  // in_proj_qkv and in_proj_z
 
 // The tensor of this name, taken out of `tensors`; empty if there is none.
@@ -82,6 +82,48 @@ void require_rows(const io::Json& config, int part, const std::string& name, con
        ", expected ", rows, " rows as linear_num_key_heads and its like say");
 }
 
+// Weights of the layers of a model, of one type, as the tensor called `fused`.
+void join_weights(const io::Json& config, const std::string& fused, NamedArrays& tensors) {
+  Array parts[2];
+  for (const int part : kBothParts) {
+    const std::string name = nn::input_part_name(fused, part);
+    parts[part] = take_tensor(tensors, name);
+    require_rows(config, part, name, parts[part]);
+  }
+  if (parts[0].dtype() != parts[1].dtype()) {
+    for (Array& part : parts) part = nn::float32_copy(part);
+  }
+  tensors[fused] = nn::fused_inputs(parts[0], parts[1], config);
+}
+
+// Additions as one to the layer of this place, "….in_proj_qkvz.".
+void join_additions(const io::Json& config, const std::string& place, NamedArrays& tensors,
+                    nn::LoraOptions* options) {
+  InputAddition parts[2];
+  for (const int part : kBothParts) {
+    const std::string own = nn::input_part_name(place, part);
+    InputAddition& addition = parts[part];
+    addition.a = take_tensor(tensors, own + std::string(kLoraA));
+    addition.b = take_tensor(tensors, own + std::string(kLoraB));
+    if (addition.a.empty() && addition.b.empty()) continue;
+    require_pair(own, addition.a, addition.b);
+    require_rows(config, part, own + std::string(kLoraB), addition.b);
+    if (options != nullptr) addition.own = options->of(own);
+  }
+  const Array& first = parts[0].a.empty() ? parts[1].a : parts[0].a;
+  if (!parts[1].a.empty() && first.shape()[1] != parts[1].a.shape()[1]) {
+    fail(ErrorKind::kMismatch, "the additions to in_proj_qkv and in_proj_z of ", quoted(place),
+         " are for layers of different widths");
+  }
+  InputAddition both = joined(config, parts);
+  tensors[place + std::string(kLoraA)] = std::move(both.a);
+  tensors[place + std::string(kLoraB)] = std::move(both.b);
+  if (options == nullptr) return;
+  for (const int part : kBothParts) options->own.erase(nn::input_part_name(place, part));
+  const bool usual = both.own.rank == options->rank && both.own.scale == options->scale;
+  if (!usual) options->own[place] = both.own;
+}
+
 }  // namespace
 
 void part_inputs(const io::Json& config, NamedArrays& tensors, nn::LoraOptions* options) {
@@ -93,7 +135,7 @@ void part_inputs(const io::Json& config, NamedArrays& tensors, nn::LoraOptions* 
       const int64_t rows = nn::input_rows(config, 0) + nn::input_rows(config, 1);
       const bool fits = array.shape().rank() > 0 && array.shape()[0] == rows;
       // Those that do not fit are told of with the shape that they should have.
-      const bool whole = name.ends_with(kInputA) || !fits;
+      const bool whole = name.ends_with(kLoraA) || !fits;
       parts[nn::input_part_name(name, part)] = whole ? array : nn::input_part(array, config, part);
     }
     return true;
@@ -113,48 +155,17 @@ void part_inputs(const io::Json& config, NamedArrays& tensors, nn::LoraOptions* 
 void join_inputs(const io::Json& config, NamedArrays& tensors, nn::LoraOptions* options) {
   std::set<std::string> places;  // "….in_proj_qkvz.", and names of tensors that are no additions
   for (const auto& [name, array] : tensors) {
-    const bool is_addition = name.ends_with(kInputA) || name.ends_with(kInputB);
-    const std::string of = is_addition ? name.substr(0, name.size() - kInputA.size()) : name;
+    const bool is_addition = name.ends_with(kLoraA) || name.ends_with(kLoraB);
+    const std::string of = is_addition ? name.substr(0, name.size() - kLoraA.size()) : name;
     const std::string fused = nn::fused_input_name(of);
     if (!fused.empty()) places.insert(fused);
   }
   for (const std::string& place : places) {
-    if (!place.ends_with('.')) {
-      Array parts[2];
-      for (const int part : kBothParts) {
-        const std::string name = nn::input_part_name(place, part);
-        parts[part] = take_tensor(tensors, name);
-        require_rows(config, part, name, parts[part]);
-      }
-      if (parts[0].dtype() != parts[1].dtype()) {
-        for (Array& part : parts) part = nn::float32_copy(part);
-      }
-      tensors[place] = nn::fused_inputs(parts[0], parts[1], config);
-      continue;
+    if (place.ends_with('.')) {
+      join_additions(config, place, tensors, options);
+    } else {
+      join_weights(config, place, tensors);
     }
-    InputAddition parts[2];
-    for (const int part : kBothParts) {
-      const std::string own = nn::input_part_name(place, part);
-      InputAddition& addition = parts[part];
-      addition.a = take_tensor(tensors, own + std::string(kInputA));
-      addition.b = take_tensor(tensors, own + std::string(kInputB));
-      if (addition.a.empty() && addition.b.empty()) continue;
-      require_pair(own, addition.a, addition.b);
-      require_rows(config, part, own + std::string(kInputB), addition.b);
-      if (options != nullptr) addition.own = options->of(own);
-    }
-    const Array& first = parts[0].a.empty() ? parts[1].a : parts[0].a;
-    if (!parts[1].a.empty() && first.shape()[1] != parts[1].a.shape()[1]) {
-      fail(ErrorKind::kMismatch, "the additions to in_proj_qkv and in_proj_z of ", quoted(place),
-           " are for layers of different widths");
-    }
-    InputAddition both = joined(config, parts);
-    tensors[place + std::string(kInputA)] = std::move(both.a);
-    tensors[place + std::string(kInputB)] = std::move(both.b);
-    if (options == nullptr) continue;
-    for (const int part : kBothParts) options->own.erase(nn::input_part_name(place, part));
-    const bool usual = both.own.rank == options->rank && both.own.scale == options->scale;
-    if (!usual) options->own[place] = both.own;
   }
 }
 

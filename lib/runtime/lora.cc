@@ -25,7 +25,6 @@ namespace lumen::runtime {
 namespace {
 
 constexpr std::string_view kPrefix = "base_model.model.";
-constexpr std::string_view kA = "lora_A.weight", kB = "lora_B.weight";
 constexpr std::string_view kMagnitude = "lora_magnitude_vector";  // of DoRA
 constexpr std::string_view kHead = "lm_head.";
 constexpr const char* kEmbeddings[] = {"model.embed_tokens.weight", "transformer.wte.weight"};
@@ -101,11 +100,11 @@ class FusedAdditions {
     std::string_view rest = name.substr(at + kExperts.size());
     const bool inner = rest.starts_with(kInner);
     if (inner) rest.remove_prefix(kInner.size());
-    if (rest != kA && rest != kB) return false;
+    if (rest != kLoraA && rest != kLoraB) return false;
     std::string layer(name.substr(0, at));
     if (layer.starts_with(kPrefix)) layer.erase(0, kPrefix.size());
     Pair& pair = layers_[layer][inner ? 0 : 1];
-    (rest == kA ? pair.a : pair.b) = nn::float32_copy(array);
+    (rest == kLoraA ? pair.a : pair.b) = nn::float32_copy(array);
     return true;
   }
 
@@ -178,8 +177,8 @@ class FusedAdditions {
         const std::string place =
             str(mixtral ? layer.substr(0, layer.rfind(".mlp")) + ".block_sparse_moe" : layer,
                 ".experts.", e, ".", parts[static_cast<size_t>(part)], ".");
-        tensors[place + std::string(kA)] = std::move(a);
-        tensors[place + std::string(kB)] = std::move(b);
+        tensors[place + std::string(kLoraA)] = std::move(a);
+        tensors[place + std::string(kLoraB)] = std::move(b);
         paths[place] = path;
       }
     }
@@ -245,8 +244,8 @@ nn::LoraOptions read_options(const io::Json& config, const NamedArrays& tensors,
   const bool rslora = io::get_bool(config, "use_rslora", false);
   options.scale = nn::lora_scale(alpha, options.rank, rslora);
   for (const auto& [name, array] : tensors) {
-    if (!name.ends_with(kA)) continue;
-    const std::string place = name.substr(0, name.size() - kA.size());  // "….q_proj."
+    if (!name.ends_with(kLoraA)) continue;
+    const std::string place = name.substr(0, name.size() - kLoraA.size());  // "….q_proj."
     const auto other = paths.find(place);
     const std::string path =
         other != paths.end() ? other->second : place.substr(0, place.size() - 1);
@@ -279,11 +278,12 @@ std::vector<std::string> read_targets(const io::Json& config) {
 nn::LoraOptions scaled_by_rank(double alpha, const NamedArrays& tensors) {
   nn::LoraOptions options;
   for (const auto& [name, array] : tensors) {
-    if (!name.ends_with(kA)) continue;
+    if (!name.ends_with(kLoraA)) continue;
     const int64_t rank = array.shape()[0];
     const double scale = alpha == 0 ? 1 : nn::lora_scale(alpha, rank, false);
     if (options.rank == 0) options.rank = rank, options.scale = scale;
-    if (rank != options.rank) options.own[name.substr(0, name.size() - kA.size())] = {rank, scale};
+    if (rank != options.rank)
+      options.own[name.substr(0, name.size() - kLoraA.size())] = {rank, scale};
   }
   return options;
 }
@@ -327,7 +327,8 @@ LoraAdapter adapter_of_gguf(const std::string& path, const io::Json& model_confi
   for (const auto& [name, array] : file.tensors) {
     add_tensor(adapter.place, name, name, array, adapter);
     // llama.cpp looks rows of it up, [vocab, rank].
-    if (!name.ends_with(kA) || !is_embedding(name.substr(0, name.size() - kA.size()))) continue;
+    if (!name.ends_with(kLoraA) || !is_embedding(name.substr(0, name.size() - kLoraA.size())))
+      continue;
     Array& a = adapter.tensors.at(name);
     if (a.shape().rank() == 2) a = graph::permute(graph::constant(a), {1, 0}).eval();
   }
@@ -412,10 +413,10 @@ Array worked_in(const LoraAdapter& adapter, const std::string& place, const Arra
          ", which is no matrix");
   }
   const int64_t in = shape[in_out ? 0 : 1], out = shape[in_out ? 1 : 0];
-  misfit(kA, {rank, in});
-  misfit(kB, {out, rank});
+  misfit(kLoraA, {rank, in});
+  misfit(kLoraB, {out, rank});
   using graph::constant;
-  graph::Tensor addition = ops::matmul(constant(find(kB)), constant(find(kA)));
+  graph::Tensor addition = ops::matmul(constant(find(kLoraB)), constant(find(kLoraA)));
   if (in_out) addition = graph::permute(addition, {1, 0});
   graph::Tensor sum = ops::add(constant(nn::float32_copy(weight)), ops::mul(addition, scale));
   if (const Array magnitude = find(kMagnitude); !magnitude.empty()) {
@@ -437,7 +438,7 @@ void work_in(LoraAdapter& adapter, NamedArrays& tensors) {
            ", the model has no such tensor");
     }
     weight->second = worked_in(adapter, place, weight->second);
-    for (const std::string_view part : {kA, kB, kMagnitude}) {
+    for (const std::string_view part : {kLoraA, kLoraB, kMagnitude}) {
       adapter.tensors.erase(place + std::string(part));
     }
   }
@@ -468,7 +469,7 @@ std::string lacking_addition(const LoraAdapter& adapter, const NamedArrays& mode
     const std::string path = name.substr(0, name.size() - kWeight.size());
     for (const std::string& target : adapter.targets) {
       if (!path.ends_with(str(".", target)) && path != target) continue;
-      std::string addition = str(path, ".", kA);
+      std::string addition = str(path, ".", kLoraA);
       if (!adapter.tensors.contains(addition)) return addition;
     }
   }
@@ -480,8 +481,9 @@ void check_complete(const LoraAdapter& adapter, const NamedArrays& model_tensors
     fail(ErrorKind::kMalformed, "the adapter has no tensors");
   }
   for (const auto& [name, array] : adapter.tensors) {
-    if (!name.ends_with(kA) || array.shape().rank() != 2) continue;
-    const auto weight = model_tensors.find(str(name.substr(0, name.size() - kA.size()), "weight"));
+    if (!name.ends_with(kLoraA) || array.shape().rank() != 2) continue;
+    const auto weight =
+        model_tensors.find(str(name.substr(0, name.size() - kLoraA.size()), "weight"));
     if (weight == model_tensors.end() || weight->second.shape().rank() != 2) continue;
     const Shape& shape = weight->second.shape();  // GPT-2's are the other way round
     if (const int64_t width = array.shape()[1]; width == shape[0] || width == shape[1]) continue;
@@ -497,8 +499,8 @@ void check_complete(const LoraAdapter& adapter, const NamedArrays& model_tensors
 std::vector<std::string> lora_targets(const NamedArrays& tensors) {
   std::set<std::string> layers;
   for (const auto& [name, array] : tensors) {
-    if (!name.ends_with(kA)) continue;
-    const std::string path = name.substr(0, name.size() - kA.size() - 1);
+    if (!name.ends_with(kLoraA)) continue;
+    const std::string path = name.substr(0, name.size() - kLoraA.size() - 1);
     layers.insert(path.substr(path.rfind('.') + 1));
   }
   return {layers.begin(), layers.end()};
@@ -513,7 +515,7 @@ void untie_head(const LoraAdapter& adapter, io::Json& model_config, NamedArrays&
   for (const std::string_view name : kEmbeddings) {
     const std::string place(name.substr(0, name.size() - std::string_view("weight").size()));
     differs = differs || replaced.contains(std::string(name)) ||
-              adapter.tensors.contains(place + std::string(kA));
+              adapter.tensors.contains(place + std::string(kLoraA));
   }
   for (const char* name : kEmbeddings) {
     const auto embedding = tensors.find(name);

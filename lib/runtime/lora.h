@@ -3,12 +3,16 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lib/io/json.h"
 #include "lib/nn/parameters.h"
 
 namespace lumen::runtime {
+
+// Behind a layer's path and a dot, the names of its addition's factors.
+inline constexpr std::string_view kLoraA = "lora_A.weight", kLoraB = "lora_B.weight";
 
 struct LoraAdapter {
   std::string place;  // what messages call the file of the tensors
