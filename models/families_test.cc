@@ -18,6 +18,11 @@ namespace {
 
 using lumen::testing::relative_error;
 
+// Sums that nearly cancel (the bias of k, A_log) keep so much of float32's rounding: PyTorch's own
+// float32 is off by 2.5e-5 at Nemotron's k_proj.bias, these kernels by 3.4e-5 with SSE4, which has
+// no fused multiply-add.
+constexpr double kGradientError = 5e-5;
+
 struct Golden {
   NamedArrays weights, gradients, balance;
   Array tokens, logits;
@@ -78,7 +83,7 @@ TEST_CASE("every family agrees with transformers") {
     for (const auto& [name, gradient] : golden.gradients) {
       INFO(name);
       const Array found = autograd::grad(all.at(name)).eval();
-      CHECK(relative_error(found.as<float>(), gradient.as<float>()) < 2e-5);
+      CHECK(relative_error(found.as<float>(), gradient.as<float>()) < kGradientError);
     }
   }
 }
@@ -115,7 +120,7 @@ TEST_CASE("the loss that balances experts, and its gradients, agree with transfo
         INFO(name);
         ++gradients;
         const Array found = autograd::grad(tensor).eval();
-        CHECK(relative_error(found.as<float>(), gradient->second.as<float>()) < 2e-5);
+        CHECK(relative_error(found.as<float>(), gradient->second.as<float>()) < kGradientError);
       }
       CHECK(gradients == static_cast<int>(golden.balance.size()) - 2);
       CHECK(gradients >= 6);
