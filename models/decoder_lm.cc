@@ -172,6 +172,7 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
     if (layer.experts) used_experts_ = layer.experts->used;
     rotations_.push_back(shape.rotation(i));
     numbers_.push_back(layer.delta_net ? delta_nets_.layers : attention_layers_);
+    if (layer.latent) latent_dim_ = layer.latent->cached();
     if (layer.delta_net) {
       delta_nets_ = nn::GatedDeltaNet::cache_shape(*layer.delta_net, delta_nets_.layers + 1);
     } else {
@@ -189,6 +190,9 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
 }
 
 nn::KvCacheShape DecoderLm::cache_shape(int64_t batch, int64_t context) const {
+  if (latent_dim_ > 0) {
+    return {attention_layers_, batch, 1, context, latent_dim_, delta_nets_, /*has_values=*/false};
+  }
   return {attention_layers_, batch,      config_.num_key_value_heads, context,
           config_.head_dim,  delta_nets_};
 }

@@ -96,6 +96,7 @@ class DecoderLm : public CausalLm {
   std::vector<int64_t> numbers_;     // of each layer among those of its kind
   int64_t attention_layers_ = 0;
   nn::KvCacheShape::DeltaNets delta_nets_;
+  int64_t latent_dim_ = 0;  // of layers with latent attention, which all layers have or none
   nn::Norm norm_;
   nn::Linear lm_head_;
 };

@@ -33,6 +33,10 @@ def longrope(original):
                              "long_factor": [1.0, 2.5, 4.0]}}
 
 
+LATENT = {"num_key_value_heads": 2, "kv_lora_rank": 12, "qk_nope_head_dim": 6,
+          "qk_rope_head_dim": 4, "v_head_dim": 8, "moe_intermediate_size": 12,
+          "num_experts_per_tok": 2}
+
 # Case → class of the model, and the keys of its config beside the common ones.
 CASES = {
     "llama": ("Llama", {"rope_theta": 5e5, "rope_scaling": LLAMA3, "mlp_bias": True}),
@@ -114,6 +118,24 @@ CASES = {
                                      "linear_num_key_heads": 2, "linear_num_value_heads": 2,
                                      "linear_key_head_dim": 6, "linear_value_head_dim": 4,
                                      "linear_conv_kernel_dim": 3, "tie_word_embeddings": True}),
+    "deepseek2": ("DeepseekV2", LATENT | {"q_lora_rank": None, "n_routed_experts": 4,
+                                          "n_shared_experts": 2, "first_k_dense_replace": 1}),
+    "deepseek2-groups": ("DeepseekV2", LATENT | {
+        "q_lora_rank": 10, "n_routed_experts": 6, "n_shared_experts": 1, "v_head_dim": 14,
+        "topk_method": "group_limited_greedy", "n_group": 3, "topk_group": 2,
+        "routed_scaling_factor": 3.0, "attention_bias": True,
+        "rope_scaling": YARN | {"mscale": 0.7, "mscale_all_dim": 0.5}}),
+    "deepseek3": ("DeepseekV3", LATENT | {
+        "q_lora_rank": 10, "n_routed_experts": 8, "n_shared_experts": 1, "n_group": 4,
+        "topk_group": 2, "num_experts_per_tok": 3, "first_k_dense_replace": 1,
+        "rope_scaling": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0}}),
+    "deepseek3-halves": ("DeepseekV3", LATENT | {
+        "q_lora_rank": None, "n_routed_experts": 4, "n_shared_experts": 2, "n_group": 1,
+        "topk_group": 1, "first_k_dense_replace": 0, "norm_topk_prob": False,
+        "rope_interleave": False, "tie_word_embeddings": True}),
+    "glm4moelite": ("Glm4MoeLite", LATENT | {
+        "q_lora_rank": 10, "n_routed_experts": 4, "n_shared_experts": 1, "num_hidden_layers": 3,
+        "mlp_layer_types": ["dense", "sparse", "dense"]}),
     "gptoss": ("GptOss", {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8,
                           "sliding_window": 3, "num_hidden_layers": 3, "swiglu_limit": 0.4,
                           "rope_scaling": YARN | {"truncate": False}}),
@@ -122,8 +144,9 @@ CASES = {
 }
 # Case → what weights are multiplied by, for scores and logits beyond the caps.
 FACTORS = {"gemma2": {"q_proj": 12.0, "embed_tokens": 8.0}, "gptoss": {"sinks": 6.0}}
-# Case → seed other than 1, for weights with which float32 is as exact as elsewhere.
-SEEDS = {"qwen3_5moe": 10, "qwen3next": 9, "qwen3next-step": 9}
+# Case → seed other than 1, for weights with which float32 is as exact as elsewhere, or every expert is
+# chosen.
+SEEDS = {"qwen3_5moe": 10, "qwen3next": 9, "qwen3next-step": 9, "deepseek2-groups": 3}
 COMMON = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
           "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 29,
           "max_position_embeddings": 64, "pad_token_id": 0}
@@ -170,12 +193,14 @@ def balance(model, tokens):
     """Of a mixture of experts, what transformers adds to its loss for even use of them."""
     config = model.config
     experts = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
-    if not experts or config.num_experts_per_tok == experts:
+    module = sys.modules[type(model).__module__]
+    has_loss = hasattr(module, "load_balancing_loss_func")
+    if not has_loss or not experts or config.num_experts_per_tok == experts:
         return {}
     routed = model(tokens, output_router_logits=True)
     counts = torch.ones_like(tokens)
     counts[1, 7:] = 0
-    loss = sys.modules[type(model).__module__].load_balancing_loss_func(
+    loss = module.load_balancing_loss_func(
         routed.router_logits, experts, config.num_experts_per_tok, counts)
     wanted = {name: parameter for name, parameter in model.named_parameters()
               if ".layers.0." in name}
@@ -193,8 +218,10 @@ def main():
         config = getattr(transformers, name)(**(COMMON | keys))
         config._attn_implementation = config._experts_implementation = "eager"
         model = getattr(transformers, kind + "ForCausalLM")(config).double().eval()
+        state = dict(model.named_parameters()) | {
+            name: buffer for name, buffer in model.named_buffers() if "correction" in name}
         with torch.no_grad():
-            for name, parameter in model.named_parameters():
+            for name, parameter in state.items():
                 parameter.add_(torch.randn_like(parameter) * 0.3)
                 for part, factor in FACTORS.get(label, {}).items():
                     parameter.mul_(factor if part in name else 1.0)
@@ -207,7 +234,7 @@ def main():
                   if ".layers.0." in name or name == "model.norm.weight"}
         gradients = torch.autograd.grad(loss, list(wanted.values()))
         configs[label] = config.to_diff_dict() | {"model_type": config.model_type}
-        values = by_expert(kind, dict(model.named_parameters()))
+        values = by_expert(kind, state)
         of_weights = by_expert(kind, dict(zip(wanted, gradients)))
         values |= {f"gradient/{n}": g for n, g in of_weights.items()}
         values |= {f"balance/{n}": g for n, g in by_expert(kind, balance(model, tokens)).items()}

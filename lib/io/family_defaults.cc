@@ -318,6 +318,87 @@ void complete_qwen3_next(Json& config) {
   complete_any_delta_net(config);
 }
 
+// The first layers, first_k_dense_replace, have no experts, and of the others every
+// moe_layer_freq-th has; newer configs have a list. Rotation is of the part of a head that is
+// called so.
+void complete_any_deepseek(Json& config) {
+  rename_key(config, "n_routed_experts", "num_experts");
+  rename_key(config, "num_local_experts", "num_experts");
+  config["head_dim"] = Json(config["qk_rope_head_dim"]);
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  const int64_t first = get_int(config, "first_k_dense_replace", 0, limits::kLayers, 0);
+  const int64_t step = get_int(config, "moe_layer_freq", 1, limits::kLayers, 1);
+  const Json* types = find_value(config, "mlp_layer_types");
+  Json dense = Json::array();
+  for (int64_t i = 0; i < layers; ++i) {
+    const auto at = static_cast<size_t>(i);
+    const bool listed = types != nullptr && types->is_array() && at < types->size();
+    const bool sparse = listed ? (*types)[at] != "dense" : i >= first && i % step == 0;
+    if (!sparse) dense.push_back(i);
+  }
+  config["mlp_only_layers"] = std::move(dense);
+}
+
+// As DeepseekV2Config has what a config leaves out.
+void complete_deepseek_v2(Json& config) {
+  set_defaults(config, {{"vocab_size", 102400},
+                        {"kv_lora_rank", 512},
+                        {"qk_nope_head_dim", 128},
+                        {"qk_rope_head_dim", 64},
+                        {"v_head_dim", 128},
+                        {"n_routed_experts", 64},
+                        {"n_shared_experts", 2},
+                        {"moe_intermediate_size", 1407},
+                        {"topk_method", "greedy"},
+                        {"tie_word_embeddings", false}});
+  if (find(config, "q_lora_rank") == nullptr) config["q_lora_rank"] = 1536;  // null: none
+  complete_any_deepseek(config);
+}
+
+// As DeepseekV3Config has it.
+void complete_deepseek_v3(Json& config) {
+  set_defaults(config, {{"vocab_size", 129280},
+                        {"kv_lora_rank", 512},
+                        {"qk_nope_head_dim", 128},
+                        {"qk_rope_head_dim", 64},
+                        {"v_head_dim", 128},
+                        {"n_routed_experts", 256},
+                        {"n_shared_experts", 1},
+                        {"num_experts_per_tok", 8},
+                        {"moe_intermediate_size", 2048},
+                        {"routed_scaling_factor", 2.5},
+                        {"n_group", 8},
+                        {"topk_group", 4},
+                        {"norm_topk_prob", true},
+                        {"first_k_dense_replace", 3},
+                        {"max_position_embeddings", 4096},
+                        {"tie_word_embeddings", false}});
+  if (find(config, "q_lora_rank") == nullptr) config["q_lora_rank"] = 1536;
+  config["rope_interleaved"] = get_bool(config, "rope_interleave", true);
+  config["topk_method"] = "noaux_tc";  // whatever it says, as in transformers
+  complete_any_deepseek(config);
+}
+
+// As Glm4MoeLiteConfig has it.
+void complete_glm4_moe_lite(Json& config) {
+  set_defaults(config, {{"vocab_size", 154880},
+                        {"kv_lora_rank", 512},
+                        {"qk_nope_head_dim", 192},
+                        {"qk_rope_head_dim", 64},
+                        {"v_head_dim", 256},
+                        {"n_routed_experts", 64},
+                        {"num_experts_per_tok", 4},
+                        {"moe_intermediate_size", 1536},
+                        {"routed_scaling_factor", 1.8},
+                        {"n_group", 1},
+                        {"topk_group", 1},
+                        {"first_k_dense_replace", 1},
+                        {"max_position_embeddings", 202752},
+                        {"rms_norm_eps", 1e-5}});
+  if (find(config, "q_lora_rank") == nullptr) config["q_lora_rank"] = 768;
+  complete_deepseek_v3(config);
+}
+
 void complete_olmo3(Json& config) {
   set_layer_types(config, 4);
 }
@@ -329,11 +410,14 @@ struct Family {
 constexpr Family kFamilies[] = {
     {"cohere", complete_cohere},
     {"cohere2", complete_cohere2},
+    {"deepseek_v2", complete_deepseek_v2},
+    {"deepseek_v3", complete_deepseek_v3},
     {"ernie4_5", complete_ernie4_5},
     {"gemma", complete_gemma},
     {"gemma2", complete_gemma2},
     {"gemma3_text", complete_gemma3},
     {"glm4", complete_glm4},
+    {"glm4_moe_lite", complete_glm4_moe_lite},
     {"gpt2", rename_gpt2_keys},
     {"gpt_oss", complete_gpt_oss},
     {"nemotron", complete_nemotron},

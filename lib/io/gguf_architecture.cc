@@ -88,6 +88,26 @@ constexpr auto kQwen35 = both(kDeltaNet, kRates);
 constexpr auto kQwen35Moe = both(kQwen35, kQwen2Moe);
 constexpr auto kQwen3Next = both(both(kDeltaNet, kFusedInputs), kQwen2Moe);
 
+// Newer files have the rows of kv_b_proj that give keys, turned, and those that give values.
+constexpr auto kDeepseek = std::to_array<Renaming>({
+    {"attn_q_a", "self_attn.q_a_proj"},
+    {"attn_q_a_norm", "self_attn.q_a_layernorm"},
+    {"attn_q_b", "self_attn.q_b_proj"},
+    {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+    {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
+    {"attn_kv_b", "self_attn.kv_b_proj"},
+    {"attn_k_b", "self_attn.k_b_proj"},
+    {"attn_v_b", "self_attn.v_b_proj"},
+    {"ffn_gate_inp", "mlp.gate"},
+    {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"},
+    {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
+    {"ffn_up_exps", "mlp.experts.*.up_proj"},
+    {"ffn_down_exps", "mlp.experts.*.down_proj"},
+    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+});
+
 // Some names of gpt-oss are whole, with what follows the last point.
 constexpr Renaming kGptOss[] = {{"attn_sinks.weight", "self_attn.sinks"},
                                 {"post_attention_norm", "post_attention_layernorm"},
@@ -114,6 +134,7 @@ constexpr Architecture kArchitectures[] = {
     {"mistral3", "ministral3", RotaryRows::kPairsInGguf},
     {"command-r", "cohere", RotaryRows::kPairs},
     {"cohere2", "cohere2", RotaryRows::kPairs},
+    {"deepseek2", "deepseek_v2", RotaryRows::kPairs, kDeepseek},
     {"ernie4_5", "ernie4_5", RotaryRows::kPairs},
     {"olmo2", "olmo2", RotaryRows::kHalves, kAfterBranches},
     {"olmoe", "olmoe", RotaryRows::kHalves, kMoe},
@@ -281,6 +302,7 @@ bool gguf_reorders_rotary_rows(std::string_view name) {
 }
 
 bool rotates_pairs(std::string_view model_type) {
+  if (model_type == "deepseek_v3" || model_type == "glm4_moe_lite") model_type = "deepseek_v2";
   return std::any_of(
       std::begin(kArchitectures), std::end(kArchitectures), [&](const Architecture& architecture) {
         return architecture.model_type == model_type && architecture.rotary == RotaryRows::kPairs;

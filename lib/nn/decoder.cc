@@ -79,8 +79,6 @@ DecoderConfig::DecoderConfig(const io::Json& config)
   }
 }
 
-// Whether products with these weights round activations to bfloat16 where that is fast
-// (kernels/matmul.h).
 bool rounds_activations(DType weights) {
   return weights == DType::kBF16 || is_quantized(weights);
 }
@@ -154,9 +152,10 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
 
 namespace {
 
-std::variant<SelfAttention, GatedDeltaNet> token_mixer(const Parameters& parameters,
-                                                       const LayerShape& shape) {
+std::variant<SelfAttention, LatentAttention, GatedDeltaNet> token_mixer(
+    const Parameters& parameters, const LayerShape& shape) {
   if (shape.delta_net) return GatedDeltaNet(parameters / "linear_attn", *shape.delta_net);
+  if (shape.latent) return LatentAttention(parameters / "self_attn", *shape.latent);
   return SelfAttention(parameters / "self_attn", shape.attention);
 }
 

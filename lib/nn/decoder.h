@@ -13,6 +13,7 @@
 #include "lib/nn/gated_delta_net.h"
 #include "lib/nn/gated_mlp.h"
 #include "lib/nn/kv_cache.h"
+#include "lib/nn/latent_attention.h"
 #include "lib/nn/layers.h"
 #include "lib/nn/rope.h"
 #include "lib/nn/sparse_mlp.h"
@@ -52,6 +53,10 @@ struct Pass {
   // The cache rows that the batch uses; undefined: its own.
   Tensor slots() const { return cache ? cache->slots() : Tensor(); }
 };
+
+// Whether products with these weights round activations to bfloat16 where that is fast
+// (kernels/matmul.h).
+bool rounds_activations(DType weights);
 
 // Appends k and v [batch, tokens, kv_heads, head_dim] to the cache of `layer` and replaces them by
 // what attention reads, [batch, kv_heads, positions, head_dim]; without a cache, the given tokens.
@@ -102,6 +107,7 @@ struct NormNames {
 struct LayerShape {
   AttentionShape attention;
   std::optional<GatedDeltaNetShape> delta_net{};  // in place of attention, as linear_attn
+  std::optional<LatentAttentionShape> latent{};   // in place of attention, as self_attn
   GatedMlpShape mlp;
   std::optional<PlainMlpShape> plain_mlp{};  // in place of mlp
   std::optional<SparseMlpShape> experts{};   // in place of mlp
@@ -125,7 +131,7 @@ class DecoderLayer {
   Tensor added(const Tensor& x, Tensor branch, const std::optional<Norm>& norm) const;
 
   LayerShape shape_;
-  std::variant<SelfAttention, GatedDeltaNet> mixer_;
+  std::variant<SelfAttention, LatentAttention, GatedDeltaNet> mixer_;
   std::variant<GatedMlp, PlainMlp, SparseMlp> mlp_;
   std::optional<Norm> before_attention_, after_attention_, before_mlp_, after_mlp_;
 };

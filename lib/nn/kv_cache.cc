@@ -16,7 +16,8 @@ uint64_t delta_net_bytes(const KvCacheShape& shape) {
 }  // namespace
 
 uint64_t KvCache::bytes(const KvCacheShape& shape, DType dtype) {
-  const int64_t rows = shape.layers * 2 * shape.batch * shape.kv_heads * shape.context;
+  const int64_t states = shape.layers * (shape.has_values ? 2 : 1);
+  const int64_t rows = states * shape.batch * shape.kv_heads * shape.context;
   return static_cast<uint64_t>(rows) * static_cast<uint64_t>(row_bytes(dtype, shape.head_dim)) +
          delta_net_bytes(shape);
 }
@@ -44,15 +45,16 @@ KvCache::KvCache(const KvCacheShape& shape, DType dtype) : shape_(shape) {
   const Shape one = {shape.batch, shape.kv_heads, shape.context, shape.head_dim};
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
     k_.push_back(next("k", layer, dtype, one));
-    v_.push_back(next("v", layer, dtype, one));
+    if (shape.has_values) v_.push_back(next("v", layer, dtype, one));
   }
 }
 
 void KvCache::for_each_piece(int64_t slot, int64_t positions,
                              FunctionRef<void(std::span<std::byte>)> visit) const {
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
-    for (const graph::Tensor* states : {&k_[layer], &v_[layer]}) {
-      Array memory = states->node()->value;
+    for (const std::vector<graph::Tensor>* states : {&k_, &v_}) {
+      if (states->empty()) continue;
+      Array memory = (*states)[layer].node()->value;
       const int64_t row = row_bytes(memory.dtype(), shape_.head_dim);
       for (int64_t head = 0; head < shape_.kv_heads; ++head) {
         const int64_t first = (slot * shape_.kv_heads + head) * shape_.context;

@@ -19,11 +19,13 @@ struct KvCacheShape {
     int64_t layers = 0, past_inputs = 0, channels = 0, heads = 0, key_dim = 0, value_dim = 0;
   };
   DeltaNets delta_nets{};
+
+  bool has_values = true;  // else what k holds is the values, too (latent_attention.h)
 };
 
-// For each layer, k and v as states [batch, kv_heads, context, head_dim]; layers of each kind are
-// counted from 0. Plans that append to it share it; which positions are filled is the caller's
-// knowledge. Copies share the memory.
+// For each layer, k and v as states [batch, kv_heads, context, head_dim], or k alone; layers of
+// each kind are counted from 0. Plans that append to it share it; which positions are filled is the
+// caller's knowledge. Copies share the memory.
 class KvCache {
  public:
   // f32, f16, bf16 or q8_0 (head_dim a multiple of 32). Throws Error(kUnsupported) for another
@@ -46,7 +48,7 @@ class KvCache {
   const graph::Tensor& slots() const { return slots_; }
 
   // The memory of the first `positions` rows of k and v of batch row `slot`: for each layer, for k
-  // and v, for each head a piece.
+  // and, if there is one, v, for each head a piece.
   void for_each_piece(int64_t slot, int64_t positions,
                       FunctionRef<void(std::span<std::byte>)> visit) const;
 

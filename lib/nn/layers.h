@@ -19,6 +19,15 @@ inline Tensor with_addition(const Tensor& y, const Tensor& x,
   return ops::add(y, ops::mul(low, graph::scalar(static_cast<float>(addition->scale))));
 }
 
+// The weight [out, in] of a layer with its low-rank addition worked in, as PEFT does: float32, or
+// `weight` itself without one.
+inline Tensor worked_in(const Tensor& weight, const std::optional<LowRank>& addition) {
+  if (!addition) return weight;
+  const graph::AutocastScope precision(DType::kF32);
+  const Tensor product = ops::matmul(addition->b, addition->a);
+  return ops::add(graph::contiguous(weight, DType::kF32), ops::mul(product, addition->scale));
+}
+
 // y = x · weightᵀ + bias; weight [out, in] in its stored type, bias [out] or none. Both start
 // uniform in ±1/√in, unless `bias_init` says otherwise. With a low-rank addition if the parameters
 // have one for this place.

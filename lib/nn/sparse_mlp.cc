@@ -6,18 +6,26 @@
 namespace lumen::nn {
 namespace {
 
-// Additions to experts are worked into their weights, as PEFT does: ops::experts reads matrices.
-Tensor worked_in(const Tensor& weight, const std::optional<LowRank>& addition) {
-  if (!addition) return weight;
-  const graph::AutocastScope precision(DType::kF32);
-  const Tensor product = ops::matmul(addition->b, addition->a);
-  return ops::add(graph::contiguous(weight, DType::kF32), ops::mul(product, addition->scale));
+// Below every logit and score, so that no probability is left.
+constexpr double kNever = -1e30;
+
+// Of scores [tokens, experts], 1 where an expert is chosen, else 0.
+Tensor chosen_of(const ExpertChoice& choice, const Tensor& scores, int64_t used) {
+  if (choice.groups == 1) return ops::chosen_experts(scores, used);
+  const int64_t experts = scores.dim(1);
+  const Tensor groups = graph::reshape(scores, {-1, choice.groups, experts / choice.groups});
+  const Tensor sums = ops::sum(ops::topk(groups, choice.best).values, {-1}, false);
+  const Tensor open =
+      graph::reshape(ops::chosen_experts(sums, choice.used_groups), {-1, choice.groups, 1});
+  const Tensor left = ops::where(ops::to_bool(open), groups, kNever);
+  return ops::chosen_experts(graph::reshape(left, {-1, experts}), used);
 }
 
 }  // namespace
 
 SparseMlp::SparseMlp(const Parameters& parameters, const SparseMlpShape& shape)
-    : router_(parameters / shape.router, shape.hidden, shape.experts, shape.biases),
+    : shape_(shape),
+      router_(parameters / shape.router, shape.hidden, shape.experts, shape.biases),
       options_{.used = shape.used,
                .normalize = shape.normalize,
                .alpha = shape.alpha,
@@ -37,9 +45,15 @@ SparseMlp::SparseMlp(const Parameters& parameters, const SparseMlpShape& shape)
     down_.push_back(matrix(shape.down, shape.hidden, shape.intermediate));
   }
   if (shape.shared > 0) {
-    shared_.emplace(parameters / "shared_expert",
+    shared_.emplace(parameters / shape.shared_name,
                     GatedMlpShape{shape.hidden, shape.shared, Activation("silu")});
-    shared_gate_.emplace(parameters / "shared_expert_gate", shape.hidden, 1, false);
+  }
+  if (shape.shared > 0 && shape.shared_gate) {
+    shared_gate_.emplace(parameters / (shape.shared_name + "_gate"), shape.hidden, 1, false);
+  }
+  if (shape.choice.corrected) {
+    correction_ = (parameters / shape.router)
+                      .buffer("e_score_correction_bias", {shape.experts}, Init::zeros());
   }
   if (!shape.biases) return;
   const auto bias = [&](const std::string& name, int64_t out) {
@@ -51,12 +65,38 @@ SparseMlp::SparseMlp(const Parameters& parameters, const SparseMlpShape& shape)
   options_.down_bias = bias(shape.down, shape.hidden);
 }
 
+Tensor SparseMlp::routed(const Tensor& x, const Tensor& logits) const {
+  const ExpertChoice& choice = shape_.choice;
+  const auto scaled = [&](const Tensor& y, double scale) {
+    return scale == 1 ? y : ops::mul(y, graph::scalar(static_cast<float>(scale)));
+  };
+  const bool by_logits = !choice.sigmoid && !choice.corrected && choice.groups == 1;
+  if (by_logits) {
+    return scaled(ops::experts(x, logits, gate_, up_, down_, options_), choice.scale);
+  }
+  // ops::experts chooses and weights by a softmax over logits: over those of the chosen it gives
+  // their shares in the sum of their scores, as log σ(l) has the exponential σ(l).
+  const Tensor rows = graph::reshape(logits, {-1, shape_.experts});
+  const Tensor scores = choice.sigmoid ? ops::sigmoid(rows) : ops::softmax(rows);
+  const Tensor chosen = ops::to_bool(
+      chosen_of(choice, choice.corrected ? ops::add(scores, correction_) : scores, shape_.used));
+  const Tensor logs = choice.sigmoid ? ops::neg(ops::softplus(ops::neg(rows))) : rows;
+  const Tensor left = graph::reshape(ops::where(chosen, logs, kNever), logits.shape());
+  const Tensor y = ops::experts(x, left, gate_, up_, down_, options_);
+  if (shape_.normalize) return scaled(y, choice.scale);
+  Shape per_token = x.shape();
+  per_token[-1] = 1;
+  const Tensor whole = ops::sum(ops::where(chosen, scores, 0), -1);
+  return ops::mul(y, scaled(graph::reshape(whole, per_token), choice.scale));
+}
+
 Tensor SparseMlp::operator()(const Tensor& x, Tensor* router_logits) const {
   const Tensor logits = router_(x);
   if (router_logits != nullptr) *router_logits = logits;
-  const Tensor routed = ops::experts(x, logits, gate_, up_, down_, options_);
-  if (!shared_) return routed;
-  return ops::add(routed, ops::mul((*shared_)(x), ops::sigmoid((*shared_gate_)(x))));
+  const Tensor y = routed(x, logits);
+  if (!shared_) return y;
+  const Tensor shared = (*shared_)(x);
+  return ops::add(y, shared_gate_ ? ops::mul(shared, ops::sigmoid((*shared_gate_)(x))) : shared);
 }
 
 Tensor load_balancing_loss(std::span<const Tensor> router_logits, int64_t used,

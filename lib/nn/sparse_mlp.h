@@ -10,6 +10,18 @@
 
 namespace lumen::nn {
 
+// Which experts a token goes through, and with which weights. As it stands here: those with the
+// largest logits, with their probabilities.
+struct ExpertChoice {
+  bool sigmoid = false;    // scores are sigmoids of the logits, not probabilities
+  bool corrected = false;  // chosen by score + the router's e_score_correction_bias [experts]
+  // Of groups of equally many experts, one behind the other, `used_groups` are chosen first, by the
+  // sum of the `best` largest scores in them, and then experts of these (DeepSeek-V2, section
+  // 2.2.2; V3, section 2.1.2).
+  int64_t groups = 1, used_groups = 1, best = 1;
+  double scale = 1;  // of all weights
+};
+
 struct SparseMlpShape {
   std::string name = "mlp";  // of the layer, below which its parameters are
   int64_t hidden, intermediate, experts, used;
@@ -20,6 +32,9 @@ struct SparseMlpShape {
   // Names of an expert's matrices.
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
   int64_t shared = 0;  // hidden size of the shared expert; 0: there is none
+  std::string shared_name = "shared_expert";
+  bool shared_gate = true;  // what it gives is weighted by a router of its own
+  ExpertChoice choice{};
 };
 
 // Of `experts` gated feed-forward layers each token goes through the `used` ones that the router
@@ -35,7 +50,11 @@ class SparseMlp {
   Tensor operator()(const Tensor& x, Tensor* router_logits = nullptr) const;
 
  private:
+  Tensor routed(const Tensor& x, const Tensor& logits) const;
+
+  SparseMlpShape shape_;
   Linear router_;
+  Tensor correction_;  // [experts], or undefined
   std::vector<Tensor> gate_, up_, down_;
   ops::ExpertsOptions options_;
   std::optional<GatedMlp> shared_;

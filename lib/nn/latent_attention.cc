@@ -1,0 +1,148 @@
+#include "lib/nn/latent_attention.h"
+
+#include <algorithm>
+
+#include "lib/nn/decoder.h"
+#include "lib/nn/training_scope.h"
+
+namespace lumen::nn {
+namespace {
+
+// x [batch, tokens, heads or 1, in] by the matrix [in, out] of each head → [batch, tokens, heads,
+// out].
+Tensor by_heads(const Tensor& x, const Tensor& matrices) {
+  const int64_t batch = x.dim(0), tokens = x.dim(1), heads = matrices.dim(0);
+  const Tensor rows =
+      graph::reshape(graph::permute(x, {2, 0, 1, 3}), {x.dim(2), batch * tokens, x.dim(3)});
+  const Tensor products = ops::matmul(rows, matrices);
+  return graph::permute(graph::reshape(products, {heads, batch, tokens, matrices.dim(2)}),
+                        {1, 2, 0, 3});
+}
+
+Tensor turned(const Tensor& matrices) {
+  return graph::permute(matrices, {0, 2, 1});
+}
+
+bool is_fixed(const Tensor& x) {
+  return graph::is_constant(*x.node());
+}
+
+// A weight as float32, its addition worked in: computed once if it does not change.
+Tensor whole(const Tensor& weight, const std::optional<LowRank>& addition) {
+  const graph::AutocastScope precision(DType::kF32);
+  const Tensor sum = graph::contiguous(worked_in(weight, addition), DType::kF32);
+  const bool fixed =
+      is_fixed(weight) && (!addition || (is_fixed(addition->a) && is_fixed(addition->b)));
+  return fixed ? graph::constant(sum.eval()) : sum;
+}
+
+Tensor with_columns(const Tensor& x, int64_t columns) {
+  const int64_t missing = columns - x.dim(-1);
+  return missing > 0 ? graph::pad(x, x.shape().rank() - 1, 0, missing) : x;
+}
+
+}  // namespace
+
+LatentAttention::LatentAttention(const Parameters& parameters, const LatentAttentionShape& s)
+    : shape_(s),
+      q_(parameters / (s.query_rank > 0 ? "q_b_proj" : "q_proj"),
+         s.query_rank > 0 ? s.query_rank : s.hidden, s.heads * s.query_dim(), false),
+      kv_a_(parameters / "kv_a_proj_with_mqa", s.hidden, s.rank + s.rotary_dim, s.bias),
+      kv_norm_(parameters / "kv_a_layernorm", s.rank, s.eps),
+      o_proj_(parameters / "o_proj", s.heads * s.value_dim, s.hidden, s.bias) {
+  if (s.query_rank > 0) {
+    q_a_.emplace(parameters / "q_a_proj", s.hidden, s.query_rank, s.bias);
+    q_norm_.emplace(parameters / "q_a_layernorm", s.query_rank, s.eps);
+  }
+  if (parameters.has("k_b_proj.weight")) {
+    const auto part = [&](const char* name, const Shape& shape) {
+      return whole((parameters / name).get("weight", shape), {});
+    };
+    keys_ = turned(part("k_b_proj", {s.heads, s.rank, s.key_dim}));
+    values_ = part("v_b_proj", {s.heads, s.value_dim, s.rank});
+    return;
+  }
+  const int64_t rows = s.key_dim + s.value_dim;
+  kv_b_.emplace(parameters / "kv_b_proj", s.rank, s.heads * rows, false);
+  const Tensor all = graph::reshape(whole(kv_b_->weight, kv_b_->addition), {s.heads, rows, s.rank});
+  keys_ = graph::slice(all, 1, 0, s.key_dim);
+  values_ = graph::slice(all, 1, s.key_dim, rows);
+}
+
+Tensor LatentAttention::queries(const Tensor& x) const {
+  const Tensor given = q_a_ ? (*q_norm_)((*q_a_)(x)) : x;
+  const int64_t dim = shape_.query_dim();
+  const Tensor q = graph::reshape(q_(given), {x.dim(0), x.dim(1), shape_.heads, dim});
+  const Tensor parts[] = {graph::slice(q, 3, shape_.key_dim, dim),
+                          graph::slice(q, 3, 0, shape_.key_dim)};
+  return ops::concat(parts, 3);
+}
+
+Tensor LatentAttention::weighed(const Tensor& q, const Tensor& k, const Tensor& v,
+                                const Pass& pass) const {
+  return ops::attention(q, k, v, pass.position,
+                        {.scale = shape_.scale,
+                         .causal = true,
+                         .segments = pass.segments,
+                         .slots = pass.slots(),
+                         .dropout = attention_dropout(shape_.dropout),
+                         .bf16 = rounds_activations(o_proj_.weight.dtype())});
+}
+
+Tensor LatentAttention::attend_to_cache(const Tensor& q, const Tensor& r, const Tensor& latents,
+                                        const Pass& pass, int64_t layer) const {
+  const int64_t rotary = shape_.rotary_dim, batch = r.dim(0), tokens = r.dim(1);
+  const Tensor met[] = {graph::slice(q, 3, 0, rotary),
+                        by_heads(graph::slice(q, 3, rotary, shape_.query_dim()), keys_)};
+  const Tensor row[] = {r, latents};
+  const Tensor rows = graph::reshape(ops::concat(row, 2), {batch, tokens, 1, shape_.cached()});
+  const auto rotated = [&](const Tensor& x, const Tensor& table) {
+    return ops::rope(x, table, pass.rope->interleaved);
+  };
+  const Tensor cache = ops::kv_append(pass.cache->k(layer), rotated(rows, pass.rope_table),
+                                      pass.position, pass.slots());
+  const Tensor out = weighed(rotated(ops::concat(met, 3), pass.query_table), cache, cache, pass);
+  return by_heads(graph::slice(out, 3, rotary, shape_.cached()), turned(values_));
+}
+
+Tensor LatentAttention::attend(const Tensor& q, const Tensor& r, const Tensor& latents,
+                               const Pass& pass) const {
+  const int64_t rotary = shape_.rotary_dim, batch = r.dim(0), tokens = r.dim(1);
+  const int64_t key = shape_.key_dim, value = shape_.value_dim;
+  Tensor k, v;
+  if (kv_b_) {
+    const Tensor both =
+        graph::reshape((*kv_b_)(latents), {batch, tokens, shape_.heads, key + value});
+    k = graph::slice(both, 3, 0, key);
+    v = graph::slice(both, 3, key, key + value);
+  } else {
+    const Tensor of_all = graph::reshape(latents, {batch, tokens, 1, shape_.rank});
+    k = by_heads(of_all, turned(keys_));
+    v = by_heads(of_all, turned(values_));
+  }
+  const Tensor shared = ops::rope(graph::reshape(r, {batch, tokens, 1, rotary}), pass.rope_table,
+                                  pass.rope->interleaved);
+  const Tensor whole_key[] = {graph::expand(shared, {batch, tokens, shape_.heads, rotary}), k};
+  // Attention is of keys and values of one size.
+  const int64_t dim = std::max(shape_.query_dim(), value);
+  const auto in_heads = [&](const Tensor& x) {
+    return graph::permute(with_columns(x, dim), {0, 2, 1, 3});
+  };
+  const Tensor rotated = ops::rope(q, pass.query_table, pass.rope->interleaved);
+  const Tensor out =
+      weighed(with_columns(rotated, dim), in_heads(ops::concat(whole_key, 3)), in_heads(v), pass);
+  return graph::slice(out, 3, 0, value);
+}
+
+Tensor LatentAttention::operator()(const Tensor& x, const Pass& pass, int64_t layer) const {
+  const int64_t batch = x.dim(0), tokens = x.dim(1);
+  const Tensor kv = kv_a_(x);
+  const Tensor latents = kv_norm_(graph::slice(kv, 2, 0, shape_.rank));
+  const Tensor r = graph::slice(kv, 2, shape_.rank, shape_.rank + shape_.rotary_dim);
+  const Tensor q = queries(x);
+  const Tensor out =
+      pass.cache ? attend_to_cache(q, r, latents, pass, layer) : attend(q, r, latents, pass);
+  return o_proj_(graph::reshape(out, {batch, tokens, shape_.heads * shape_.value_dim}));
+}
+
+}  // namespace lumen::nn

@@ -1,0 +1,159 @@
+// DeepSeek-V2 (DeepSeek-AI 2024, "DeepSeek-V2"), DeepSeek-V3 and R1 (DeepSeek-AI 2024, "DeepSeek-V3
+// Technical Report"), Moonlight, which is built like V3, and GLM-4.7-Flash (Zhipu AI 2026).
+//
+// Loads DeepSeek-V2, V2-Lite, Coder-V2, V3, V3.1 and R1, Moonlight-16B-A3B and GLM-4.7-Flash.
+// Differs from plain Llama by multi-head latent attention and, but for the first layers, by
+// mixtures of experts with some that every token goes through. The chosen experts are those of
+// groups that are chosen first; V3's and GLM's scores are sigmoids, with a correction per expert.
+#include <cmath>
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/io/layer_windows.h"
+#include "models/decoder_lm.h"
+
+namespace lumen::models {
+namespace deepseek {
+
+// Yarn with mscale_all_dim multiplies queries and keys by a factor each.
+double score_scale(const io::Json& json, int64_t query_dim) {
+  const double scale = 1 / std::sqrt(static_cast<double>(query_dim));
+  const io::Json* scaling = io::find_value(json, "rope_scaling");
+  if (scaling == nullptr) return scale;
+  const double all = io::get_number(*scaling, "mscale_all_dim", 0, 1e6, 0);
+  const double factor = all == 0 ? 1 : io::get_number(*scaling, "factor", 1e-6, 1e6);
+  return scale * std::pow(factor > 1 ? 0.1 * all * std::log(factor) + 1 : 1, 2);
+}
+
+nn::LatentAttentionShape latent_attention(const io::Json& json, const nn::DecoderConfig& config) {
+  const auto size = [&](const char* key) { return io::get_int(json, key, 1, limits::kDim); };
+  const bool has_latents = io::find_value(json, "q_lora_rank") != nullptr;
+  nn::LatentAttentionShape shape = {.hidden = config.hidden_size,
+                                    .heads = config.num_attention_heads,
+                                    .query_rank = has_latents ? size("q_lora_rank") : 0,
+                                    .rank = size("kv_lora_rank"),
+                                    .key_dim = size("qk_nope_head_dim"),
+                                    .rotary_dim = size("qk_rope_head_dim"),
+                                    .value_dim = size("v_head_dim"),
+                                    .bias = config.attention_bias,
+                                    .dropout = config.attention_dropout};
+  shape.scale = score_scale(json, shape.query_dim());
+  if (shape.rotary_dim != config.rotary_dim) {
+    fail(ErrorKind::kMalformed, "qk_rope_head_dim ", shape.rotary_dim, " is not the ",
+         config.rotary_dim, " numbers of a head that rotate");
+  }
+  return shape;
+}
+
+nn::ExpertChoice expert_choice(const io::Json& json, const nn::SparseMlpShape& experts) {
+  nn::ExpertChoice choice;
+  choice.sigmoid = choice.corrected = io::get_string(json, "model_type") != "deepseek_v2";
+  choice.scale = io::get_number(json, "routed_scaling_factor", 0, 1e6, 1);
+  if (io::get_string(json, "topk_method", "") == "greedy") return choice;
+  choice.best = choice.sigmoid ? 2 : 1;
+  choice.groups = io::get_int(json, "n_group", 1, experts.experts, 1);
+  choice.used_groups = io::get_int(json, "topk_group", 1, choice.groups, choice.groups);
+  const int64_t size = experts.experts / choice.groups;
+  const bool even = experts.experts % choice.groups == 0 && size >= choice.best;
+  if (choice.groups > 1 && (!even || size * choice.used_groups < experts.used)) {
+    fail(ErrorKind::kMalformed, "n_group ", choice.groups, " with topk_group ", choice.used_groups,
+         ": of ", experts.experts, " experts ", experts.used,
+         " cannot be chosen in so many groups of equal size",
+         choice.best > 1 ? ", of at least 2" : "");
+  }
+  return choice;
+}
+
+nn::SparseMlpShape experts(const io::Json& json, const nn::DecoderConfig& config) {
+  nn::SparseMlpShape shape = qwen_experts_of(json, config);
+  const int64_t shared = io::get_int(json, "n_shared_experts", 0, limits::kExperts, 0);
+  shape.shared = shared * shape.intermediate;
+  shape.shared_name = "shared_experts";
+  shape.shared_gate = false;
+  shape.choice = expert_choice(json, shape);
+  return shape;
+}
+
+std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
+  const nn::DecoderConfig config(json);
+  if (io::get_bool(json, "mlp_bias", false)) {
+    fail(ErrorKind::kUnsupported, "mlp_bias true is not supported");
+  }
+  nn::LayerShape dense = plain_layer(config);
+  dense.latent = latent_attention(json, config);
+  std::function<nn::LayerShape(int64_t)> layer = [dense](int64_t) { return dense; };
+  if (io::expert_count(json) > 0) layer = with_experts(json, layer, experts(json, config));
+  return std::make_unique<DecoderLm>(json, config, parameters, DecoderShape{.layer = layer});
+}
+
+std::vector<io::Json> tiny_configs() {
+  const io::Json base = {{"model_type", "deepseek_v2"},
+                         {"hidden_size", 24},
+                         {"intermediate_size", 40},
+                         {"moe_intermediate_size", 16},
+                         {"num_hidden_layers", 2},
+                         {"num_attention_heads", 4},
+                         {"num_key_value_heads", 4},
+                         {"head_dim", 4},
+                         {"q_lora_rank", nullptr},
+                         {"kv_lora_rank", 24},
+                         {"qk_nope_head_dim", 8},
+                         {"qk_rope_head_dim", 4},
+                         {"v_head_dim", 10},
+                         {"num_experts", 3},
+                         {"num_experts_per_tok", 2},
+                         {"n_shared_experts", 1},
+                         {"routed_scaling_factor", 1.0},
+                         {"norm_topk_prob", false},
+                         {"topk_method", "greedy"},
+                         {"mlp_only_layers", {0}},
+                         {"vocab_size", 37},
+                         {"max_position_embeddings", 64},
+                         {"rms_norm_eps", 1e-6},
+                         {"rope_theta", 1e4},
+                         {"rope_interleaved", true}};
+  io::Json grouped = base;
+  grouped.update({{"topk_method", "group_limited_greedy"},
+                  {"n_group", 3},
+                  {"topk_group", 2},
+                  {"q_lora_rank", 12},
+                  {"v_head_dim", 14},
+                  {"attention_bias", true},
+                  {"routed_scaling_factor", 3.0},
+                  {"tie_word_embeddings", true}});
+  io::Json v3 = grouped;
+  v3.update({{"model_type", "deepseek_v3"},
+             {"topk_method", "noaux_tc"},
+             {"norm_topk_prob", true},
+             {"num_experts", 4},
+             {"n_group", 2},
+             {"topk_group", 1},
+             {"attention_bias", false},
+             {"n_shared_experts", 2},
+             {"rope_scaling",
+              {{"rope_type", "yarn"},
+               {"factor", 4.0},
+               {"mscale", 1.0},
+               {"mscale_all_dim", 1.0},
+               {"attention_factor", 1.0},
+               {"original_max_position_embeddings", 16}}}});
+  io::Json unweighted = v3;
+  unweighted.update({{"norm_topk_prob", false}, {"n_shared_experts", 0}, {"q_lora_rank", nullptr}});
+  io::Json glm = v3;
+  glm.update({{"model_type", "glm4_moe_lite"},
+              {"n_group", 1},
+              {"topk_group", 1},
+              {"rope_scaling", nullptr},
+              {"rope_interleaved", false}});
+  return {base, grouped, v3, unweighted, glm};
+}
+
+constexpr std::string_view kModelTypes[] = {"deepseek_v2", "deepseek_v3", "glm4_moe_lite"};
+
+}  // namespace deepseek
+
+extern const ModelDef kDeepseek;
+const ModelDef kDeepseek = {"deepseek", deepseek::kModelTypes, deepseek::make,
+                            deepseek::tiny_configs};
+
+}  // namespace lumen::models
