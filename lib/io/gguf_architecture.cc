@@ -225,6 +225,11 @@ std::string without_expert(const std::string& name, int64_t& expert) {
   return str(front.substr(0, point), "_exps", kEnd);
 }
 
+// Models that are called otherwise in Hugging Face, and not in GGUF.
+bool is_like_deepseek_v2(std::string_view model_type) {
+  return model_type == "deepseek_v3" || model_type == "glm4_moe_lite";
+}
+
 bool may_have_experts(const Architecture& architecture) {
   return std::any_of(
       architecture.own_tensors.begin(), architecture.own_tensors.end(),
@@ -302,7 +307,7 @@ bool gguf_reorders_rotary_rows(std::string_view name) {
 }
 
 bool rotates_pairs(std::string_view model_type) {
-  if (model_type == "deepseek_v3" || model_type == "glm4_moe_lite") model_type = "deepseek_v2";
+  if (is_like_deepseek_v2(model_type)) model_type = "deepseek_v2";
   return std::any_of(
       std::begin(kArchitectures), std::end(kArchitectures), [&](const Architecture& architecture) {
         return architecture.model_type == model_type && architecture.rotary == RotaryRows::kPairs;
@@ -313,6 +318,7 @@ std::string gguf_architecture(const Json& config) {
   std::string type = get_string(config, "model_type"), known;
   if (type == "mistral" || type == "mixtral") type = "llama";
   if (type == "olmo3") type = "olmo2";
+  if (is_like_deepseek_v2(type)) type = "deepseek_v2";
   for (const Architecture& architecture : kArchitectures) {
     if (architecture.model_type == type) return std::string(architecture.name);
     known += str(known.empty() ? "" : ", ", architecture.model_type);

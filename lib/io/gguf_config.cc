@@ -115,13 +115,15 @@ Json config_of_gguf(const GgufFile& file) {
   const int64_t rotary_dim = keys.integer_or(head_dim, "rope.dimension_count", limits::kDim);
   const bool rotates_all = rotary_dim == head_dim;
   const bool reordered = architecture.rotary == RotaryRows::kPairsInGguf;
-  if (value_dim != head_dim || rotary_dim > head_dim || (reordered && !rotates_all)) {
+  // Heads of latent attention have a part that rotates, and sizes of their own.
+  const bool latent = architecture.name == "deepseek2";
+  const bool alike = value_dim == head_dim && rotary_dim <= head_dim;
+  if (!latent && (!alike || (reordered && !rotates_all))) {
     fail(ErrorKind::kUnsupported, "keys of size ", head_dim, " with values of size ", value_dim,
          " and rotation of ", rotary_dim, " elements: only equal sizes are supported");
   }
   // Where all layers have experts some files tell of those alone.
-  constexpr const char *kLength = "feed_forward_length",
-                       *kExpertLength = "expert_feed_forward_length";
+  constexpr const char* kLength = "feed_forward_length";
   const bool has_length = keys.has(kLength) || !keys.has(kExpertLength);
   Json config = {
       {"model_type", architecture.model_type},
@@ -130,7 +132,7 @@ Json config_of_gguf(const GgufFile& file) {
       {"num_hidden_layers", keys.integer("block_count", limits::kLayers)},
       {"num_attention_heads", heads},
       {"num_key_value_heads", kv_heads},
-      {"head_dim", head_dim},
+      {"head_dim", latent ? rotary_dim : head_dim},
       {"rms_norm_eps", keys.number(epsilon_key(architecture.model_type))},
       {"rope_theta", keys.number("rope.freq_base", 10000.0)},
       {"rope_scaling", rope_scaling(keys)},
@@ -142,7 +144,7 @@ Json config_of_gguf(const GgufFile& file) {
       {"mlp_bias", file.find_tensor("blk.0.ffn_up.bias") != nullptr},
   };
   config[norm_epsilon_key(architecture.model_type)] = Json(config["rms_norm_eps"]);
-  if (!rotates_all) {
+  if (!rotates_all && !latent) {
     config["partial_rotary_factor"] =
         static_cast<double>(rotary_dim) / static_cast<double>(head_dim);
   }
@@ -166,6 +168,12 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
   const KeyWriter keys(architecture, writer);
   const int64_t head_dim = get_int(config, "head_dim", 1, limits::kDim);
   const double rotated = get_number(config, "partial_rotary_factor", 0, 1, 1);
+  int64_t key_dim = head_dim, value_dim = head_dim;
+  const bool latent = architecture == "deepseek2";
+  if (latent) {
+    key_dim += get_int(config, "qk_nope_head_dim", 1, limits::kDim);
+    value_dim = get_int(config, "v_head_dim", 1, limits::kDim);
+  }
   const std::pair<const char*, int64_t> integers[] = {
       {"context_length", get_int(config, "max_position_embeddings", 1, limits::kContext)},
       {"embedding_length", get_int(config, "hidden_size", 1, limits::kDim)},
@@ -173,8 +181,8 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
       {"feed_forward_length", get_int(config, "intermediate_size", 1, limits::kDim)},
       {"attention.head_count", get_int(config, "num_attention_heads", 1, limits::kHeads)},
       {"attention.head_count_kv", get_int(config, "num_key_value_heads", 1, limits::kHeads)},
-      {"attention.key_length", head_dim},
-      {"attention.value_length", head_dim}};
+      {"attention.key_length", key_dim},
+      {"attention.value_length", value_dim}};
   for (const auto& [key, value] : integers) keys.integer(key, value);
   keys.number(epsilon_key(get_string(config, "model_type")),
               get_number(config, "rms_norm_eps", 0, 1));
@@ -183,8 +191,10 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
   keys.number("rope.freq_base", get_number(config, "rope_theta", 1e-3, 1e15));
   keys.integer("vocab_size",
                get_int(config, "vocab_size", 1, static_cast<int64_t>(limits::kVocab)));
-  if (const Json* scaling = find_value(config, "rope_scaling")) {
-    write_rope_scaling(*scaling, architecture == "gpt-oss", keys);
+  if (const Json* found = find_value(config, "rope_scaling")) {
+    Json scaling = *found;
+    if (latent) scaling.erase("attention_factor");  // of which readers have another idea
+    write_rope_scaling(scaling, architecture == "gpt-oss", keys);
   }
   write_family_keys(architecture, config, keys);
 }

@@ -63,22 +63,7 @@ void write_windows(const Json& config, const KeyWriter& keys, int64_t period) {
 
 constexpr const char* kExpertCount = "expert_count";
 constexpr const char* kExpertUsed = "expert_used_count";
-constexpr const char* kExpertLength = "expert_feed_forward_length";
 constexpr const char* kSharedLength = "expert_shared_feed_forward_length";
-
-// `count` is what the config calls their number.
-void read_experts(const ArchitectureKeys& keys, const char* count, Json& config) {
-  config[count] = keys.integer(kExpertCount, limits::kExperts);
-  config["num_experts_per_tok"] = keys.integer(kExpertUsed, config[count].get<int64_t>());
-}
-
-void write_experts(const Json& config, const char* count, const char* length,
-                   const KeyWriter& keys) {
-  const int64_t experts = get_int(config, count, 1, limits::kExperts);
-  keys.integer(kExpertCount, experts);
-  keys.integer(kExpertUsed, get_int(config, "num_experts_per_tok", 1, experts));
-  keys.integer(kExpertLength, get_int(config, length, 1, limits::kDim));
-}
 
 // --- What only one architecture has ------------------------------------------------------------
 
@@ -99,12 +84,6 @@ void write_llama(const Json& config, const KeyWriter& keys) {
   write_window(config, keys);
   if (get_string(config, "model_type") != "mixtral") return;
   write_experts(config, "num_local_experts", "intermediate_size", keys);
-}
-
-[[noreturn]] void cannot_write(std::string_view architecture, std::string_view what,
-                               std::string_view why) {
-  fail(ErrorKind::kUnsupported, what, " cannot be written as GGUF for ", architecture,
-       ", whose readers ", why);
 }
 
 // Throws if `key` says that there are biases that other readers do not add.
@@ -406,7 +385,6 @@ void say_rotary_factor(Json& config) {
 // Mistral Small 3.1 and 3.2, Ministral 3. Files say by how much cos and sin of yarn are multiplied
 // only in that both of the numbers of which it is the ratio are equal.
 constexpr const char* kQueryScale = "attention.temperature_scale";
-constexpr const char* kYarnMultiplier = "rope.scaling.yarn_log_multiplier";
 constexpr const char* kQueryBeta = "llama_4_scaling_beta";
 
 void read_mistral3(const ArchitectureKeys& keys, Json& config) {
@@ -435,7 +413,6 @@ constexpr const char* kKeyHeads = "ssm.group_count";
 constexpr const char* kValueHeads = "ssm.time_step_rank";
 constexpr const char* kInnerSize = "ssm.inner_size";
 constexpr const char* kFullInterval = "full_attention_interval";
-constexpr const char* kMoreTokens = "nextn_predict_layers";
 constexpr int64_t kFullPeriod = 4;
 
 void read_delta_net(const ArchitectureKeys& keys, Json& config) {
@@ -453,13 +430,10 @@ void read_delta_net(const ArchitectureKeys& keys, Json& config) {
          kValueHeads, " ", heads);
   }
   config["linear_value_head_dim"] = inner / heads;
-  // Layers that guess further tokens come last and are not used.
-  const int64_t all = config["num_hidden_layers"].get<int64_t>();
-  const int64_t more = keys.has(kMoreTokens) ? keys.integer(kMoreTokens, all - 1, 0) : 0;
-  config["num_hidden_layers"] = all - more;
-  config["mtp_num_hidden_layers"] = more;
+  leave_out_guessing_layers(keys, config);
   const int64_t period = keys.integer_or(kFullPeriod, kFullInterval, limits::kLayers);
-  config["layer_types"] = periodic_layer_types(all - more, period, "linear_attention");
+  const int64_t layers = config["num_hidden_layers"].get<int64_t>();
+  config["layer_types"] = periodic_layer_types(layers, period, "linear_attention");
 }
 
 void read_qwen35(const ArchitectureKeys& keys, Json& config) {
@@ -607,6 +581,7 @@ constexpr Own kOwn[] = {
     {"qwen2", nullptr, write_no_windows},
     {"qwen3", nullptr, write_no_windows},
     {"qwen3moe", read_qwen3moe, write_qwen3moe},
+    {"deepseek2", read_deepseek2, write_deepseek2},
     {"glm4", read_glm4, write_no_more},
     {"seed_oss", nullptr, write_seed_oss},
     {"ernie4_5", nullptr, write_ernie4_5},
@@ -652,6 +627,32 @@ int64_t ArchitectureKeys::uniform(std::string_view key, int64_t hi) const {
          ", expected an integer from 1 to ", hi);
   }
   return count;
+}
+
+void read_experts(const ArchitectureKeys& keys, const char* count, Json& config) {
+  config[count] = keys.integer(kExpertCount, limits::kExperts);
+  config["num_experts_per_tok"] = keys.integer(kExpertUsed, config[count].get<int64_t>());
+}
+
+void write_experts(const Json& config, const char* count, const char* length,
+                   const KeyWriter& keys) {
+  const int64_t experts = get_int(config, count, 1, limits::kExperts);
+  keys.integer(kExpertCount, experts);
+  keys.integer(kExpertUsed, get_int(config, "num_experts_per_tok", 1, experts));
+  keys.integer(kExpertLength, get_int(config, length, 1, limits::kDim));
+}
+
+void leave_out_guessing_layers(const ArchitectureKeys& keys, Json& config) {
+  constexpr const char* kMoreTokens = "nextn_predict_layers";
+  const int64_t all = config["num_hidden_layers"].get<int64_t>();
+  const int64_t more = keys.has(kMoreTokens) ? keys.integer(kMoreTokens, all - 1, 0) : 0;
+  config["num_hidden_layers"] = all - more;
+  config["mtp_num_hidden_layers"] = more;
+}
+
+void cannot_write(std::string_view architecture, std::string_view what, std::string_view why) {
+  fail(ErrorKind::kUnsupported, what, " cannot be written as GGUF for ", architecture,
+       ", whose readers ", why);
 }
 
 int64_t expert_count(const ArchitectureKeys& keys) {

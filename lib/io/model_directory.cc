@@ -191,6 +191,29 @@ NamedArrays with_prefix(NamedArrays tensors) {
   return result;
 }
 
+// Layers that guess further tokens stand behind the others (DeepSeek-V3, GLM-4.7-Flash): they get
+// names that no model of ours has.
+void set_guessing_layers_apart(const Json& config, NamedArrays& tensors) {
+  constexpr std::string_view kLayers = "model.layers.";
+  if (get_int(config, "num_nextn_predict_layers", 0, limits::kLayers, 0) == 0) return;
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  NamedArrays apart;
+  for (auto& [name, array] : tensors) {
+    int64_t layer = 0;
+    if (!name.starts_with(kLayers)) continue;
+    const std::string rest = name.substr(kLayers.size());
+    if (!parse_number(rest.substr(0, rest.find('.')), layer) || layer < layers) continue;
+    apart.emplace(str("mtp.blk.", rest), array);
+  }
+  if (apart.empty()) return;
+  std::erase_if(tensors, [&](const auto& tensor) {
+    const std::string& name = tensor.first;
+    return name.starts_with(kLayers) &&
+           apart.contains(str("mtp.blk.", name.substr(kLayers.size())));
+  });
+  tensors.merge(apart);
+}
+
 // Of a model that reads more than text, the tensors of its language model under the names that they
 // would have alone. Versions of transformers put the prefix in different places.
 NamedArrays of_language_model(NamedArrays tensors) {
@@ -348,6 +371,7 @@ ModelFiles open_directory_model(const std::string& directory,
         model.config.erase(key);  // Hugging Face has no such keys
       }
       model.config = classic_config(model.config, model.tensors.contains("lm_head.weight"));
+      set_guessing_layers_apart(model.config, model.tensors);
       if (expert_count(model.config) > 0) split_experts(model.config, model.tensors);
     });
   });

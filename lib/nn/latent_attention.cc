@@ -41,6 +41,13 @@ Tensor with_columns(const Tensor& x, int64_t columns) {
   return missing > 0 ? graph::pad(x, x.shape().rank() - 1, 0, missing) : x;
 }
 
+// The name of key rows with `part` in place of "k_b".
+std::string with_part(std::string_view key_rows, std::string_view part) {
+  constexpr std::string_view kKeyRows = ".k_b_proj.weight";
+  if (!key_rows.ends_with(kKeyRows)) return "";
+  return str(key_rows.substr(0, key_rows.size() - kKeyRows.size()), ".", part, "_proj.weight");
+}
+
 }  // namespace
 
 LatentAttention::LatentAttention(const Parameters& parameters, const LatentAttentionShape& s)
@@ -54,7 +61,7 @@ LatentAttention::LatentAttention(const Parameters& parameters, const LatentAtten
     q_a_.emplace(parameters / "q_a_proj", s.hidden, s.query_rank, s.bias);
     q_norm_.emplace(parameters / "q_a_layernorm", s.query_rank, s.eps);
   }
-  if (parameters.has("k_b_proj.weight")) {
+  if (!parameters.has("kv_b_proj.weight") && parameters.has("k_b_proj.weight")) {
     const auto part = [&](const char* name, const Shape& shape) {
       return whole((parameters / name).get("weight", shape), {});
     };
@@ -143,6 +150,34 @@ Tensor LatentAttention::operator()(const Tensor& x, const Pass& pass, int64_t la
   const Tensor out =
       pass.cache ? attend_to_cache(q, r, latents, pass, layer) : attend(q, r, latents, pass);
   return o_proj_(graph::reshape(out, {batch, tokens, shape_.heads * shape_.value_dim}));
+}
+
+std::string joined_rows_name(std::string_view key_rows) {
+  return with_part(key_rows, "kv_b");
+}
+
+std::string value_rows_name(std::string_view key_rows) {
+  return with_part(key_rows, "v_b");
+}
+
+Array joined_rows(const Array& key_rows, const Array& value_rows) {
+  const Tensor keys = turned(graph::constant(float32_copy(key_rows)));
+  const Tensor parts[] = {keys, graph::constant(float32_copy(value_rows))};
+  return graph::reshape(ops::concat(parts, 1), {-1, keys.dim(2)}).eval();
+}
+
+void join_latent_rows(NamedArrays& tensors) {
+  NamedArrays joined;
+  for (const auto& [name, array] : tensors) {
+    const auto values = tensors.find(value_rows_name(name));
+    if (values == tensors.end()) continue;
+    const std::string whole = joined_rows_name(name);
+    if (!tensors.contains(whole)) joined.emplace(whole, joined_rows(array, values->second));
+  }
+  std::erase_if(tensors, [](const auto& tensor) {
+    return tensor.first.ends_with(".k_b_proj.weight") || tensor.first.ends_with(".v_b_proj.weight");
+  });
+  tensors.merge(joined);
 }
 
 }  // namespace lumen::nn

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "lib/nn/layers.h"
 
@@ -61,5 +63,13 @@ class LatentAttention {
   Tensor keys_, values_;  // K and V of all heads, float32 [heads, key_dim or value_dim, rank]
   Linear o_proj_;
 };
+
+// The name that a tensor k_b_proj.weight has of kv_b_proj or of v_b_proj; "" of other tensors.
+std::string joined_rows_name(std::string_view key_rows);
+std::string value_rows_name(std::string_view key_rows);
+// kv_b_proj.weight of such tensors of any types, as float32.
+Array joined_rows(const Array& key_rows, const Array& value_rows);
+// In place of all such tensors puts what they are joined.
+void join_latent_rows(NamedArrays& tensors);
 
 }  // namespace lumen::nn

@@ -17,6 +17,7 @@
 #include "lib/kernels/convert.h"
 #include "lib/kernels/quantize_blocks.h"
 #include "lib/nn/gated_delta_net.h"
+#include "lib/nn/latent_attention.h"
 #include "lib/nn/rope.h"
 #include "lib/runtime/lora.h"
 #include "lib/runtime/output.h"
@@ -144,6 +145,14 @@ Array stored_inputs(const Source& source, const SourceTensor& tensor, int64_t he
   return nn::fused_inputs(parts[0], parts[1], source.files.config);
 }
 
+// The same of k_b_proj and v_b_proj as one tensor.
+Array stored_latents(const Source& source, const SourceTensor& tensor, int64_t head_dim,
+                     DType dtype, ThreadPool& pool) {
+  const SourceTensor whole{tensor.name, tensor.target,
+                           nn::joined_rows(tensor.parts[0], tensor.parts[1])};
+  return stored(source, whole, head_dim, dtype, {}, pool);
+}
+
 // Thrown where the user wants no more.
 struct Stopped {};
 
@@ -213,6 +222,10 @@ Shape SourceTensor::shape() const {
   if (parts.empty()) return array.shape();
   if (has_fused_inputs) {
     return {parts[0].shape()[0] + parts[1].shape()[0], array.shape()[1]};
+  }
+  if (has_latent_rows) {
+    const Shape &keys = parts[0].shape(), &values = parts[1].shape();
+    return {keys[0] * (keys[2] + values[1]), keys[1]};
   }
   if (in_turn > 0) {
     const Shape& each = array.shape();
@@ -310,6 +323,7 @@ std::function<Array()> TensorConversion::maker(const SourceTensor& tensor, DType
     if (*state_->signals.stop_flag()) throw Stopped();
     const auto store = tensor.in_turn > 0        ? stored_in_turn
                        : tensor.has_fused_inputs ? stored_inputs
+                       : tensor.has_latent_rows  ? stored_latents
                                                  : stored_whole;
     Array array = store(state_->source, tensor, state_->head_dim, dtype, state_->pool);
     state_->progress.advance(tensor.bytes());

@@ -52,6 +52,7 @@ struct SourceTensor {
   std::optional<int> input_part = {};  // of `array` only these rows (nn::input_part)
   int64_t input_rows = 0;              // how many those are
   bool has_fused_inputs = false;       // the two `parts` become one tensor (nn::fused_inputs)
+  bool has_latent_rows = false;        // the two `parts` become one tensor (nn::joined_rows)
   double shift = 0;                    // added to every number (norm_shift)
   bool has_addition = false;           // of an adapter
   std::optional<DType> kept = {};  // the type that it is to have, whatever --type says of others

@@ -14,6 +14,7 @@
 #include "lib/io/write_gguf.h"
 #include "lib/io/write_safetensors.h"
 #include "lib/nn/gated_delta_net.h"
+#include "lib/nn/latent_attention.h"
 #include "lib/nn/rope.h"
 #include "lib/runtime/conversion.h"
 #include "lib/runtime/export_model.h"
@@ -57,6 +58,9 @@ std::string_view architecture_class(const std::string& model_type) {
       {"ministral3", "Ministral3ForCausalLM"},
       {"qwen2", "Qwen2ForCausalLM"},
       {"qwen3", "Qwen3ForCausalLM"},
+      {"deepseek_v2", "DeepseekV2ForCausalLM"},
+      {"deepseek_v3", "DeepseekV3ForCausalLM"},
+      {"glm4_moe_lite", "Glm4MoeLiteForCausalLM"},
       {"gemma", "GemmaForCausalLM"},
       {"gemma2", "Gemma2ForCausalLM"},
       {"gemma3_text", "Gemma3ForCausalLM"},
@@ -198,11 +202,20 @@ std::vector<SourceTensor> directory_tensors(const Source& source) {
         rotate && nn::has_rotary_rows(name) ? RowOrder::kHalves : RowOrder::kAsTheyAre;
     const std::string fused = apart ? nn::fused_input_name(name) : "";
     if (!fused.empty() && nn::input_part_name(fused, 0) != name) continue;  // with the other part
+    if (name.ends_with(".v_b_proj.weight")) continue;                       // with the keys' rows
+    const std::string joined = nn::joined_rows_name(name);
+    if (files.tensors.contains(joined)) continue;  // has what is in this, too
     SourceTensor& tensor = tensors.emplace_back(SourceTensor{name, name, array, order});
     if (!fused.empty()) {
       tensor.target = fused;
       tensor.has_fused_inputs = true;
       tensor.parts = {array, files.tensors.at(nn::input_part_name(fused, 1))};
+      continue;
+    }
+    if (!joined.empty()) {
+      tensor.target = joined;
+      tensor.has_latent_rows = true;
+      tensor.parts = {array, files.tensors.at(nn::value_rows_name(name))};
       continue;
     }
     tensor.has_addition = source.parameters && source.parameters->has_addition(name);

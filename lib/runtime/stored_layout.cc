@@ -6,6 +6,7 @@
 #include "lib/io/fused_experts.h"
 #include "lib/io/model_files.h"
 #include "lib/nn/gated_delta_net.h"
+#include "lib/nn/latent_attention.h"
 #include "lib/nn/rope.h"
 #include "lib/runtime/fused_inputs.h"
 #include "lib/runtime/lora.h"
@@ -83,6 +84,7 @@ bool to_hugging_face(NamedArrays& tensors, io::Json& config) {
   }
   name_log_rates(tensors);
   if (nn::has_inputs_apart(config)) join_inputs(config, tensors, nullptr);
+  nn::join_latent_rows(tensors);
   fuse_experts(tensors, config);
   const bool is_said = nn::set_rope_scaling(tensors, config);
   if (is_said) {
