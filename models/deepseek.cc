@@ -49,6 +49,11 @@ nn::ExpertChoice expert_choice(const io::Json& json, const nn::SparseMlpShape& e
   nn::ExpertChoice choice;
   choice.sigmoid = choice.corrected = io::get_string(json, "model_type") != "deepseek_v2";
   choice.scale = io::get_number(json, "routed_scaling_factor", 0, 1e6, 1);
+  if (experts.normalize && !choice.sigmoid) {
+    fail(ErrorKind::kUnsupported,
+         "norm_topk_prob true is not supported in deepseek_v2: transformers disregards it, others "
+         "do not");
+  }
   if (io::get_string(json, "topk_method", "") == "greedy") return choice;
   choice.best = choice.sigmoid ? 2 : 1;
   choice.groups = io::get_int(json, "n_group", 1, experts.experts, 1);
@@ -101,11 +106,13 @@ std::vector<io::Json> tiny_configs() {
                          {"qk_rope_head_dim", 4},
                          {"v_head_dim", 10},
                          {"num_experts", 3},
+                         {"n_routed_experts", 3},
                          {"num_experts_per_tok", 2},
                          {"n_shared_experts", 1},
                          {"routed_scaling_factor", 1.0},
                          {"norm_topk_prob", false},
                          {"topk_method", "greedy"},
+                         {"first_k_dense_replace", 1},
                          {"mlp_only_layers", {0}},
                          {"vocab_size", 37},
                          {"max_position_embeddings", 64},
@@ -126,6 +133,7 @@ std::vector<io::Json> tiny_configs() {
              {"topk_method", "noaux_tc"},
              {"norm_topk_prob", true},
              {"num_experts", 4},
+             {"n_routed_experts", 4},
              {"n_group", 2},
              {"topk_group", 1},
              {"attention_bias", false},
@@ -144,6 +152,7 @@ std::vector<io::Json> tiny_configs() {
               {"n_group", 1},
               {"topk_group", 1},
               {"rope_scaling", nullptr},
+              {"rope_interleave", false},
               {"rope_interleaved", false}});
   return {base, grouped, v3, unweighted, glm};
 }

@@ -347,6 +347,8 @@ TEST_CASE("what a family may say and Lumen does not compute is refused by its ke
   refused("phi", "tie_word_embeddings", true);
   refused("qwen2_moe", "hidden_act", "gelu");
   refused("nemotron", "hidden_act", "tanh");
+  refused("deepseek_v2", "mlp_bias", true);
+  refused("deepseek_v2", "norm_topk_prob", true);
 }
 
 TEST_CASE("an unknown model_type names the nearest and the supported ones") {

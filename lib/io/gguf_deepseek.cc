@@ -78,16 +78,22 @@ int64_t dense_layers(const Json& config) {
   return first;
 }
 
-// Yarn multiplies cos and sin by 1 there, and scores by what mscale_all_dim says.
-void write_yarn(const Json& config, const KeyWriter& keys) {
+// Yarn multiplies cos and sin by 1 there, and scores by what mscale_all_dim says; other scalings
+// neither.
+void write_score_scale(const Json& config, const KeyWriter& keys) {
   const Json* scaling = find_value(config, "rope_scaling");
-  if (scaling == nullptr || get_string(*scaling, "rope_type", "") != "yarn") return;
+  if (scaling == nullptr) return;
+  const bool is_yarn = get_string(*scaling, "rope_type", "") == "yarn";
   const double all = get_number(*scaling, "mscale_all_dim", 0, 1e6, 0);
-  if (all == 0 || std::fabs(get_number(*scaling, "attention_factor", 0, 1e6, 0) - 1) > 1e-6) {
+  const double attention = get_number(*scaling, "attention_factor", 0, 1e6, 0);
+  if (is_yarn && (all == 0 || std::fabs(attention - 1) > 1e-6)) {
     cannot_write("deepseek2", "rope_scaling yarn with another mscale than mscale_all_dim",
                  "take them for equal");
   }
-  keys.number(kYarnMultiplier, 0.1 * all);
+  if (!is_yarn && all != 0) {
+    cannot_write("deepseek2", "mscale_all_dim without yarn", "look for it with yarn only");
+  }
+  if (is_yarn) keys.number(kYarnMultiplier, 0.1 * all);
 }
 
 }  // namespace
@@ -139,7 +145,7 @@ void write_deepseek2(const Json& config, const KeyWriter& keys) {
   const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
   keys.integer(kDenseLayers, has_experts ? dense_layers(config) : layers);
   if (has_experts) write_choice(config, keys);
-  write_yarn(config, keys);
+  write_score_scale(config, keys);
 }
 
 }  // namespace lumen::io

@@ -79,6 +79,8 @@ void check_same(const std::string& directory) {
                 Approx((is_list ? before[i] : before).get<double>()).epsilon(1e-6));
         }
       }
+    } else if (key == "model_type" && value == "deepseek_v3") {
+      CHECK(io::gguf_architecture(first.config) == "deepseek2");  // GLM-4.7-Flash's is the same
     } else if (key != "torch_dtype") {
       CHECK(value == first.config[key]);
     }
@@ -153,6 +155,17 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
                  "layer 0 has no sliding window, which cannot be written as GGUF for cohere2"));
   CHECK(contains(refused("nemotron", {{"tie_word_embeddings", true}}),
                  "tie_word_embeddings true cannot be written as GGUF for nemotron"));
+  CHECK(contains(refused("deepseek_v3", {{"rope_interleave", false}}),
+                 "rope_interleave false cannot be written as GGUF for deepseek2, whose readers"));
+  CHECK(contains(refused("deepseek_v2", {{"attention_bias", true}}),
+                 "attention_bias true cannot be written as GGUF for deepseek2"));
+  CHECK(contains(
+      refused("deepseek_v2", {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}}}}),
+      "rope_scaling yarn with another mscale than mscale_all_dim cannot be written as GGUF"));
+  CHECK(contains(refused("glm4_moe_lite", {{"rope_interleave", true},
+                                           {"mlp_only_layers", {1}},
+                                           {"mlp_layer_types", {"sparse", "dense"}}}),
+                 "layers without experts behind those with some cannot be written as GGUF"));
   CHECK(contains(refused("gpt_oss", {{"swiglu_limit", 6}}),
                  "swiglu_limit 6 cannot be written as GGUF for gpt-oss, where it is 7"));
   CHECK(contains(refused("gpt_oss", {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}}}}),
@@ -182,6 +195,11 @@ TEST_CASE("models keep their logits, tokens and templates in GGUF") {
         scaled["rope_scaling"] = scaling;
         if (def->name == "gptoss" && scaling["rope_type"] == "yarn") {
           scaled["rope_scaling"]["truncate"] = false;
+        }
+        if (def->name == "deepseek" && scaling["rope_type"] == "yarn") {  // as files say it
+          for (const char* key : {"attention_factor", "mscale", "mscale_all_dim"}) {
+            scaled["rope_scaling"][key] = 1.0;
+          }
         }
         check_same(model_directory(*def, scaled, text::TokenizerKind::kByteLevelBpe));
       }

@@ -74,6 +74,9 @@ inline void make_sayable(io::Json& config) {
     for (const char* key : {"attention_out_bias", "mlp_bias", "use_bias"}) config.erase(key);
   }
   if (type == "gpt_oss") config["swiglu_limit"] = 7;
+  if (config.contains("kv_lora_rank")) {
+    for (const char* key : {"attention_bias", "rope_interleave"}) config.erase(key);
+  }
   config.erase("no_rope_layers");
   if (config.contains("query_pre_attn_scalar")) {
     config["query_pre_attn_scalar"] = config["head_dim"];
