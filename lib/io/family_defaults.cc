@@ -1,5 +1,6 @@
 #include "lib/io/family_defaults.h"
 
+#include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/layer_windows.h"
 
@@ -178,6 +179,44 @@ void complete_ernie4_5(Json& config) {
                         {"tie_word_embeddings", true}});
 }
 
+// Layers of Exaone4Config: with the window are those that a string of L and G, repeated, calls L,
+// but not the last, or all but every n-th.
+Json exaone4_layer_types(const Json& config) {
+  constexpr const char* kPattern = "sliding_window_pattern";
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  const Json* pattern = find(config, kPattern);
+  if (pattern != nullptr && pattern->is_string()) {
+    const std::string letters = get_string(config, kPattern);
+    if (letters.empty() || letters.find_first_not_of("LG") != letters.npos) {
+      fail(ErrorKind::kMalformed, kPattern, ": found ", quoted(letters),
+           ", expected a number of layers, or the letters L (with a window) and G (without)");
+    }
+    Json types = periodic_layer_types(layers, layers);
+    for (size_t i = 0; i + 1 < types.size(); ++i) {
+      if (letters[i % letters.size()] == 'G') types[i] = "full_attention";
+    }
+    return types;
+  }
+  const bool has_none = pattern != nullptr && pattern->is_null();
+  return periodic_layer_types(layers,
+                              has_none ? 1 : get_int(config, kPattern, 1, limits::kLayers, 4));
+}
+
+// As Exaone4Config has it.
+void complete_exaone4(Json& config) {
+  set_defaults(config, {{"vocab_size", 102400},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 16384},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 32},
+                        {"rms_norm_eps", 1e-5},
+                        {"tie_word_embeddings", false}});
+  // null is no window, an absent key is not.
+  if (find(config, "sliding_window") == nullptr) config["sliding_window"] = 4096;
+  if (config["sliding_window"].is_null() || find_value(config, "layer_types") != nullptr) return;
+  config["layer_types"] = exaone4_layer_types(config);
+}
+
 // As Glm4Config has it.
 void complete_glm4(Json& config) {
   set_defaults(config, {{"vocab_size", 151552},
@@ -327,25 +366,16 @@ struct Family {
   void (*complete)(Json& config);
 };
 constexpr Family kFamilies[] = {
-    {"cohere", complete_cohere},
-    {"cohere2", complete_cohere2},
-    {"ernie4_5", complete_ernie4_5},
-    {"gemma", complete_gemma},
-    {"gemma2", complete_gemma2},
-    {"gemma3_text", complete_gemma3},
-    {"glm4", complete_glm4},
-    {"gpt2", rename_gpt2_keys},
-    {"gpt_oss", complete_gpt_oss},
-    {"nemotron", complete_nemotron},
-    {"olmo3", complete_olmo3},
-    {"olmoe", complete_olmoe},
-    {"phi", complete_phi},
-    {"qwen2_moe", complete_qwen2_moe},
-    {"qwen3_5_moe_text", complete_qwen3_5_moe},
-    {"qwen3_5_text", complete_qwen3_5},
-    {"qwen3_moe", complete_qwen3_moe},
-    {"qwen3_next", complete_qwen3_next},
-    {"seed_oss", complete_seed_oss},
+    {"cohere", complete_cohere},         {"cohere2", complete_cohere2},
+    {"ernie4_5", complete_ernie4_5},     {"exaone4", complete_exaone4},
+    {"gemma", complete_gemma},           {"gemma2", complete_gemma2},
+    {"gemma3_text", complete_gemma3},    {"glm4", complete_glm4},
+    {"gpt2", rename_gpt2_keys},          {"gpt_oss", complete_gpt_oss},
+    {"nemotron", complete_nemotron},     {"olmo3", complete_olmo3},
+    {"olmoe", complete_olmoe},           {"phi", complete_phi},
+    {"qwen2_moe", complete_qwen2_moe},   {"qwen3_5_moe_text", complete_qwen3_5_moe},
+    {"qwen3_5_text", complete_qwen3_5},  {"qwen3_moe", complete_qwen3_moe},
+    {"qwen3_next", complete_qwen3_next}, {"seed_oss", complete_seed_oss},
     {"starcoder2", complete_starcoder2},
 };
 

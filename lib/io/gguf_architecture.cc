@@ -115,6 +115,7 @@ constexpr Architecture kArchitectures[] = {
     {"command-r", "cohere", RotaryRows::kPairs},
     {"cohere2", "cohere2", RotaryRows::kPairs},
     {"ernie4_5", "ernie4_5", RotaryRows::kPairs},
+    {"exaone4", "exaone4", RotaryRows::kHalves, kAfterBranches},
     {"olmo2", "olmo2", RotaryRows::kHalves, kAfterBranches},
     {"olmoe", "olmoe", RotaryRows::kHalves, kMoe},
     {"nemotron", "nemotron", RotaryRows::kHalves},

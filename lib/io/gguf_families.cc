@@ -398,6 +398,32 @@ void write_cohere2(const Json& config, const KeyWriter& keys) {
   write_window(config, keys);
 }
 
+// Only models of so many layers have windows, and those have them whatever their files say.
+constexpr int64_t kExaoneHybridLayers = 64;
+constexpr int64_t kExaonePeriod = 4, kExaoneWindow = 4096;
+
+bool is_exaone_hybrid(const Json& config) {
+  return get_int(config, "num_hidden_layers", 1, limits::kLayers) == kExaoneHybridLayers;
+}
+
+void read_exaone4(const ArchitectureKeys& keys, Json& config) {
+  config["sliding_window"] = nullptr;
+  config["layer_types"] = periodic_layer_types(config["num_hidden_layers"].get<int64_t>(), 1);
+  if (is_exaone_hybrid(config)) read_windows(keys, kExaonePeriod, config, kExaoneWindow);
+}
+
+void write_exaone4(const Json& config, const KeyWriter& keys) {
+  const bool hybrid = is_exaone_hybrid(config);
+  require_windows(
+      config, "exaone4",
+      hybrid ? periodic_layer_types(kExaoneHybridLayers, kExaonePeriod) : Json(nullptr));
+  if (hybrid) return write_window(config, keys);
+  // Without a window, which no layer has, all rotate.
+  if (find_value(config, "sliding_window") == nullptr) return;
+  cannot_write("exaone4", "layers without rotation",
+               "rotate in all layers of models of another number of layers than 64");
+}
+
 // What a config does not say is one half in Hugging Face.
 void say_rotary_factor(Json& config) {
   if (!config.contains("partial_rotary_factor")) config["partial_rotary_factor"] = 1.0;
@@ -610,6 +636,7 @@ constexpr Own kOwn[] = {
     {"glm4", read_glm4, write_no_more},
     {"seed_oss", nullptr, write_seed_oss},
     {"ernie4_5", nullptr, write_ernie4_5},
+    {"exaone4", read_exaone4, write_exaone4},
     {"starcoder2", read_starcoder2, write_starcoder2},
     {"nemotron", read_nemotron, write_nemotron},
     {"phi2", read_phi2, write_no_more},

@@ -367,6 +367,11 @@ TEST_CASE("families have keys of their own in GGUF") {
       "cohere2",
       {{"logit_scale", 0.25}, {"sliding_window", 7}, {"layer_types", periodic_layer_types(2, 4)}});
   CHECK(second->metadata.get_int("cohere2.attention.sliding_window", 0, 99) == 7);
+  const auto hybrid = written("exaone4", {{"num_hidden_layers", 64},
+                                          {"sliding_window", 7},
+                                          {"layer_types", periodic_layer_types(64, 4)}});
+  CHECK(hybrid->metadata.get_int("exaone4.attention.sliding_window", 0, 99) == 7);
+  written("exaone4", {{"sliding_window", nullptr}, {"layer_types", periodic_layer_types(2, 1)}});
   const Json star = {{"sliding_window", 5}, {"hidden_act", "gelu_pytorch_tanh"}};
   CHECK(
       written("starcoder2", star)->metadata.get_int("starcoder2.attention.sliding_window", 0, 99) ==
@@ -408,6 +413,8 @@ TEST_CASE("names go to GGUF and back") {
       {"glm4", "post_attention_layernorm.weight", "ffn_norm.weight"},
       {"glm4", "mlp.gate_up_proj.weight", "ffn_up.weight"},
       {"seed_oss", "post_attention_layernorm.weight", "post_attention_norm.weight"},
+      {"exaone4", "self_attn.k_norm.weight", "attn_k_norm.weight"},
+      {"exaone4", "post_feedforward_layernorm.weight", "post_ffw_norm.weight"},
       {"starcoder2", "input_layernorm.bias", "attn_norm.bias"},
       {"starcoder2", "mlp.c_fc.bias", "ffn_up.bias"},
       {"command-r", "self_attn.q_norm.weight", "attn_q_norm.weight"},

@@ -64,6 +64,10 @@ inline void make_sayable(io::Json& config) {
     config["num_key_value_heads"] = config["num_attention_heads"];
     config.erase("attention_bias");
   }
+  if (type == "exaone4") {
+    config.erase("layer_types");
+    config["sliding_window"] = nullptr;
+  }
   if (type == "nemotron") config["tie_word_embeddings"] = false;
   if (type == "starcoder2") config.erase("use_bias");
   if (type.starts_with("cohere")) {

@@ -76,6 +76,7 @@ std::string_view architecture_class(const std::string& model_type) {
       {"seed_oss", "SeedOssForCausalLM"},
       {"glm4", "Glm4ForCausalLM"},
       {"ernie4_5", "Ernie4_5ForCausalLM"},
+      {"exaone4", "Exaone4ForCausalLM"},
       {"cohere", "CohereForCausalLM"},
       {"cohere2", "Cohere2ForCausalLM"},
       {"nemotron", "NemotronForCausalLM"},
