@@ -233,6 +233,17 @@ void complete_glm4(Json& config) {
                         {"tie_word_embeddings", false}});
 }
 
+// As HunYuanDenseV1Config has it.
+void complete_hunyuan(Json& config) {
+  set_defaults(config, {{"vocab_size", 290943},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 11008},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 32},
+                        {"rms_norm_eps", 1e-5},
+                        {"tie_word_embeddings", false}});
+}
+
 // As Starcoder2Config has it.
 void complete_starcoder2(Json& config) {
   set_defaults(config, {{"vocab_size", 49152},
@@ -366,16 +377,27 @@ struct Family {
   void (*complete)(Json& config);
 };
 constexpr Family kFamilies[] = {
-    {"cohere", complete_cohere},         {"cohere2", complete_cohere2},
-    {"ernie4_5", complete_ernie4_5},     {"exaone4", complete_exaone4},
-    {"gemma", complete_gemma},           {"gemma2", complete_gemma2},
-    {"gemma3_text", complete_gemma3},    {"glm4", complete_glm4},
-    {"gpt2", rename_gpt2_keys},          {"gpt_oss", complete_gpt_oss},
-    {"nemotron", complete_nemotron},     {"olmo3", complete_olmo3},
-    {"olmoe", complete_olmoe},           {"phi", complete_phi},
-    {"qwen2_moe", complete_qwen2_moe},   {"qwen3_5_moe_text", complete_qwen3_5_moe},
-    {"qwen3_5_text", complete_qwen3_5},  {"qwen3_moe", complete_qwen3_moe},
-    {"qwen3_next", complete_qwen3_next}, {"seed_oss", complete_seed_oss},
+    {"cohere", complete_cohere},
+    {"cohere2", complete_cohere2},
+    {"ernie4_5", complete_ernie4_5},
+    {"exaone4", complete_exaone4},
+    {"gemma", complete_gemma},
+    {"gemma2", complete_gemma2},
+    {"gemma3_text", complete_gemma3},
+    {"glm4", complete_glm4},
+    {"gpt2", rename_gpt2_keys},
+    {"gpt_oss", complete_gpt_oss},
+    {"hunyuan_v1_dense", complete_hunyuan},
+    {"nemotron", complete_nemotron},
+    {"olmo3", complete_olmo3},
+    {"olmoe", complete_olmoe},
+    {"phi", complete_phi},
+    {"qwen2_moe", complete_qwen2_moe},
+    {"qwen3_5_moe_text", complete_qwen3_5_moe},
+    {"qwen3_5_text", complete_qwen3_5},
+    {"qwen3_moe", complete_qwen3_moe},
+    {"qwen3_next", complete_qwen3_next},
+    {"seed_oss", complete_seed_oss},
     {"starcoder2", complete_starcoder2},
 };
 

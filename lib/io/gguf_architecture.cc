@@ -34,6 +34,8 @@ constexpr Renaming kAroundBranches[] = {{"post_attention_norm", "post_attention_
 constexpr Renaming kGlm4[] = {{"post_attention_norm", "post_self_attn_layernorm"},
                               {"post_ffw_norm", "post_mlp_layernorm"},
                               {"ffn_up", "mlp.gate_up_proj"}};
+constexpr Renaming kHunyuan[] = {{"attn_q_norm", "self_attn.query_layernorm"},
+                                 {"attn_k_norm", "self_attn.key_layernorm"}};
 constexpr Renaming kSeedOss[] = {{"post_attention_norm", "post_attention_layernorm"}};
 constexpr Renaming kStarcoder2[] = {{"ffn_up", "mlp.c_fc"}, {"ffn_down", "mlp.c_proj"}};
 constexpr Renaming kPhi2[] = {
@@ -111,6 +113,7 @@ constexpr Architecture kArchitectures[] = {
     {"glm4", "glm4", RotaryRows::kPairs, kGlm4},
     {"gpt-oss", "gpt_oss", RotaryRows::kHalves, kGptOss},
     {"granite", "granite", RotaryRows::kPairsInGguf},
+    {"hunyuan-dense", "hunyuan_v1_dense", RotaryRows::kHalves, kHunyuan},
     {"mistral3", "ministral3", RotaryRows::kPairsInGguf},
     {"command-r", "cohere", RotaryRows::kPairs},
     {"cohere2", "cohere2", RotaryRows::kPairs},

@@ -342,6 +342,10 @@ void write_ernie4_5(const Json& config, const KeyWriter&) {
   require_no_bias(config, "use_bias");
 }
 
+void write_hunyuan(const Json& config, const KeyWriter&) {
+  require_no_bias(config, "attention_bias");
+}
+
 void read_starcoder2(const ArchitectureKeys& keys, Json& config) {
   config["hidden_act"] = "gelu_pytorch_tanh";
   config["use_bias"] = Json(config["attention_bias"]);
@@ -637,6 +641,7 @@ constexpr Own kOwn[] = {
     {"seed_oss", nullptr, write_seed_oss},
     {"ernie4_5", nullptr, write_ernie4_5},
     {"exaone4", read_exaone4, write_exaone4},
+    {"hunyuan-dense", nullptr, write_hunyuan},
     {"starcoder2", read_starcoder2, write_starcoder2},
     {"nemotron", read_nemotron, write_nemotron},
     {"phi2", read_phi2, write_no_more},

@@ -85,6 +85,11 @@ struct ModelFiles {
 // 2024).
 double longrope_attention(int64_t original, double times);
 
+// The base of the rotation of `dim` numbers: rope_theta, or, with an "alpha" beside the rope_type
+// "dynamic" (Hunyuan: NTK-aware scaling with a fixed factor), rope_theta · alpha^(dim / (dim − 2)).
+// Throws Error(kMalformed) where there is no such number from 0.001 to 1e12.
+double rope_base(const Json& config, int64_t dim);
+
 // Whether the q and k rows of models of this model_type are in the order of interleaved rotary
 // pairs in every format (GLM-4, ERNIE 4.5, Cohere).
 bool rotates_pairs(std::string_view model_type);

@@ -314,6 +314,27 @@ TEST_CASE("the attention factor of yarn is a multiple of the usual one in GGUF")
         Approx(1 / (0.1 * std::log(4.0) + 1)));
 }
 
+// As llama.cpp's converter does.
+TEST_CASE("an alpha of dynamic scaling is in the base of rotation in GGUF") {
+  Json config = tiny_config("hunyuan_v1_dense", 2);
+  config["rope_scaling"] = {{"rope_type", "dynamic"}, {"alpha", 1000.0}, {"factor", 1.0}};
+  GgufWriter writer;
+  set_gguf_config(config, writer);
+  const std::string path = testing::temporary_directory() + "/keys.gguf";
+  writer.write(path);
+  const auto file = read_gguf(path);
+  CHECK(file->metadata.get_number("hunyuan-dense.rope.freq_base") == 1e10);  // head_dim is 4
+  CHECK_FALSE(file->metadata.find("hunyuan-dense.rope.scaling.type").has_value());
+  CHECK(rope_base(config, 4) == Approx(1e10));
+  CHECK(rope_base(config, 128) == Approx(1e4 * std::pow(1000.0, 128.0 / 126)));
+  CHECK(testing::contains(
+      testing::refusal(ErrorKind::kMalformed, [&] { rope_base(config, 2); }),
+      "alpha 1000 makes rope_theta 10000 inf for 2 numbers that rotate, expected a base from"));
+  config["rope_scaling"]["alpha"] = -1;
+  CHECK(testing::contains(testing::refusal(ErrorKind::kMalformed, [&] { rope_base(config, 4); }),
+                          "alpha"));
+}
+
 // The keys that llama.cpp looks for.
 TEST_CASE("families have keys of their own in GGUF") {
   const std::string path = testing::temporary_directory() + "/family.gguf";
@@ -413,6 +434,7 @@ TEST_CASE("names go to GGUF and back") {
       {"glm4", "post_attention_layernorm.weight", "ffn_norm.weight"},
       {"glm4", "mlp.gate_up_proj.weight", "ffn_up.weight"},
       {"seed_oss", "post_attention_layernorm.weight", "post_attention_norm.weight"},
+      {"hunyuan-dense", "self_attn.key_layernorm.weight", "attn_k_norm.weight"},
       {"exaone4", "self_attn.k_norm.weight", "attn_k_norm.weight"},
       {"exaone4", "post_feedforward_layernorm.weight", "post_ffw_norm.weight"},
       {"starcoder2", "input_layernorm.bias", "attn_norm.bias"},

@@ -102,7 +102,7 @@ SelfAttention::SelfAttention(const Parameters& parameters, const AttentionShape&
               shape.output_bias) {
   if (shape.sinks) sinks_ = parameters.get_f32("sinks", {shape.heads});
   if (shape.qk_norm == QkNorm::kNone) return;
-  const auto norm = [&](const char* name, int64_t heads) -> Norm {
+  const auto norm = [&](const std::string& name, int64_t heads) -> Norm {
     const Parameters place = parameters / name;
     if (shape.qk_norm == QkNorm::kEachHead) {
       return HeadsLayerNorm(place, heads, shape.head_dim, shape.norm.eps);
@@ -110,8 +110,8 @@ SelfAttention::SelfAttention(const Parameters& parameters, const AttentionShape&
     const bool whole = shape.qk_norm == QkNorm::kWhole;
     return Norm(place, (whole ? heads : 1) * shape.head_dim, shape.norm);
   };
-  q_norm_ = norm("q_norm", shape.heads);
-  k_norm_ = norm("k_norm", shape.kv_heads);
+  q_norm_ = norm(shape.q_norm, shape.heads);
+  k_norm_ = norm(shape.k_norm, shape.kv_heads);
 }
 
 Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t layer) const {
@@ -120,8 +120,13 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
   const std::vector<Tensor> qkv = parts_of(qkv_, x, widths);
   auto in_heads = [&](Tensor projected, int64_t count, const std::optional<Norm>& norm) {
     if (norm && shape_.qk_norm == QkNorm::kWhole) projected = (*norm)(projected);
-    const Tensor heads = graph::reshape(projected, {batch, tokens, count, dim});
-    return norm && shape_.qk_norm != QkNorm::kWhole ? (*norm)(heads) : heads;
+    return graph::reshape(projected, {batch, tokens, count, dim});
+  };
+  const auto placed = [&](Tensor heads, const Tensor& table, const std::optional<Norm>& norm) {
+    const bool norms = norm && shape_.qk_norm != QkNorm::kWhole;
+    if (norms && !shape_.rotates_first) heads = (*norm)(heads);
+    if (pass.rope != nullptr) heads = ops::rope(heads, table, pass.rope->interleaved);
+    return norms && shape_.rotates_first ? (*norm)(heads) : heads;
   };
   Tensor queries = qkv[0], gate;
   if (shape_.gated) {
@@ -129,13 +134,9 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
     queries = graph::slice(pairs, 3, 0, dim);
     gate = ops::sigmoid(graph::slice(pairs, 3, dim, 2 * dim));
   }
-  Tensor q = in_heads(queries, shape_.heads, q_norm_);
-  Tensor k = in_heads(qkv[1], shape_.kv_heads, k_norm_);
+  const Tensor q = placed(in_heads(queries, shape_.heads, q_norm_), pass.query_table, q_norm_);
+  Tensor k = placed(in_heads(qkv[1], shape_.kv_heads, k_norm_), pass.rope_table, k_norm_);
   Tensor v = in_heads(qkv[2], shape_.kv_heads, {});
-  if (pass.rope != nullptr) {
-    q = ops::rope(q, pass.query_table, pass.rope->interleaved);
-    k = ops::rope(k, pass.rope_table, pass.rope->interleaved);
-  }
   add_to_cache(pass, layer, k, v);
   const ops::AttentionOptions options = {
       .scale = shape_.scale.value_or(1 / std::sqrt(static_cast<double>(dim))),

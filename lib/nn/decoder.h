@@ -57,8 +57,8 @@ struct Pass {
 // what attention reads, [batch, kv_heads, positions, head_dim]; without a cache, the given tokens.
 void add_to_cache(const Pass& pass, int64_t layer, Tensor& k, Tensor& v);
 
-// The norm of queries and keys before rotation: of each head, with one weight for all (Qwen3, Gemma
-// 3) or one for each (HeadsLayerNorm), or of all heads at once (OLMo 2).
+// The norm of queries and keys: of each head, with one weight for all (Qwen3, Gemma 3) or one for
+// each (HeadsLayerNorm), or of all heads at once, before rotation (OLMo 2).
 enum class QkNorm { kNone, kHeads, kEachHead, kWhole };
 
 struct AttentionShape {
@@ -69,16 +69,18 @@ struct AttentionShape {
                        // by the sigmoid of (Qwen3.5)
   std::string output = "o_proj";  // name of the output projection
   QkNorm qk_norm = QkNorm::kNone;
-  NormShape norm{};               // of queries and keys
-  std::optional<double> scale{};  // of q · k; none: 1 / √head_dim
-  double cap = 0;                 // of the scaled q · k (ops::soft_cap); 0: none
-  bool sinks = false;             // a parameter per head (ops::AttentionOptions::sinks)
-  int64_t window = 0;             // 0: all positions
-  double dropout = 0;             // of the weights, while training
+  std::string q_norm = "q_norm", k_norm = "k_norm";  // their names
+  bool rotates_first = false;                        // norms of heads are of what rotated (Hunyuan)
+  NormShape norm{};                                  // of queries and keys
+  std::optional<double> scale{};                     // of q · k; none: 1 / √head_dim
+  double cap = 0;      // of the scaled q · k (ops::soft_cap); 0: none
+  bool sinks = false;  // a parameter per head (ops::AttentionOptions::sinks)
+  int64_t window = 0;  // 0: all positions
+  double dropout = 0;  // of the weights, while training
 };
 
 // Grouped-query self-attention (Ainslie et al. 2023): q_proj, k_proj and v_proj, or qkv_proj with
-// their rows one after the other, o_proj and, with a qk_norm, q_norm and k_norm, with sinks, sinks.
+// their rows one after the other, o_proj and, with a qk_norm, the two norms, with sinks, sinks.
 // x [batch, tokens, hidden] → the same.
 class SelfAttention {
  public:

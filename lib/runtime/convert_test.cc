@@ -80,6 +80,9 @@ void check_same(const std::string& directory) {
                 Approx((is_list ? before[i] : before).get<double>()).epsilon(1e-6));
         }
       }
+    } else if (key == "rope_theta") {  // GGUF's has an alpha of rope_scaling in it
+      const double base = io::rope_base(first.config, io::get_int(first.config, "head_dim", 1, 99));
+      CHECK(value.get<double>() == Approx(base).epsilon(1e-6));
     } else if (key != "torch_dtype") {
       CHECK(value == first.config[key]);
     }
@@ -159,6 +162,8 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
   CHECK(contains(refused("exaone4", {{"sliding_window", 3},
                                      {"layer_types", {"full_attention", "full_attention"}}}),
                  "layers without rotation cannot be written as GGUF for exaone4"));
+  CHECK(contains(refused("hunyuan_v1_dense", {{"attention_bias", true}}),
+                 "attention_bias true cannot be written as GGUF for hunyuan-dense"));
   CHECK(contains(refused("nemotron", {{"tie_word_embeddings", true}}),
                  "tie_word_embeddings true cannot be written as GGUF for nemotron"));
   CHECK(contains(refused("gpt_oss", {{"swiglu_limit", 6}}),

@@ -74,6 +74,7 @@ inline void make_sayable(io::Json& config) {
     config["tie_word_embeddings"] = true;
     for (const char* key : {"attention_bias", "use_qk_norm"}) config.erase(key);
   }
+  if (type == "hunyuan_v1_dense") config.erase("attention_bias");
   if (type == "seed_oss" || type == "ernie4_5") {
     for (const char* key : {"attention_out_bias", "mlp_bias", "use_bias"}) config.erase(key);
   }

@@ -77,6 +77,7 @@ std::string_view architecture_class(const std::string& model_type) {
       {"glm4", "Glm4ForCausalLM"},
       {"ernie4_5", "Ernie4_5ForCausalLM"},
       {"exaone4", "Exaone4ForCausalLM"},
+      {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"},
       {"cohere", "CohereForCausalLM"},
       {"cohere2", "Cohere2ForCausalLM"},
       {"nemotron", "NemotronForCausalLM"},
