@@ -233,6 +233,18 @@ void complete_glm4(Json& config) {
                         {"tie_word_embeddings", false}});
 }
 
+// As GraniteMoeConfig and GraniteMoeSharedConfig have it.
+void complete_granite_moe(Json& config) {
+  set_defaults(config, {{"vocab_size", 32000},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 11008},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 32},
+                        {"num_local_experts", 8},
+                        {"num_experts_per_tok", 2},
+                        {"tie_word_embeddings", false}});
+}
+
 // As HunYuanDenseV1Config has it.
 void complete_hunyuan(Json& config) {
   set_defaults(config, {{"vocab_size", 290943},
@@ -387,6 +399,8 @@ constexpr Family kFamilies[] = {
     {"glm4", complete_glm4},
     {"gpt2", rename_gpt2_keys},
     {"gpt_oss", complete_gpt_oss},
+    {"granitemoe", complete_granite_moe},
+    {"granitemoeshared", complete_granite_moe},
     {"hunyuan_v1_dense", complete_hunyuan},
     {"nemotron", complete_nemotron},
     {"olmo3", complete_olmo3},

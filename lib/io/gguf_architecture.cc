@@ -79,6 +79,14 @@ constexpr auto kQwen2Moe = std::to_array<Renaming>({
 });
 constexpr std::span kMoe = std::span(kQwen2Moe).first(4);  // without a shared expert
 
+constexpr Renaming kGraniteMoe[] = {{"ffn_gate_inp", "block_sparse_moe.router.layer"},
+                                    {"ffn_gate_exps", "block_sparse_moe.experts.*.gate_proj"},
+                                    {"ffn_up_exps", "block_sparse_moe.experts.*.up_proj"},
+                                    {"ffn_down_exps", "block_sparse_moe.experts.*.down_proj"},
+                                    {"ffn_gate_shexp", "shared_mlp.gate_proj"},
+                                    {"ffn_up_shexp", "shared_mlp.up_proj"},
+                                    {"ffn_down_shexp", "shared_mlp.down_proj"}};
+
 template <size_t N, size_t M>
 constexpr std::array<Renaming, N + M> both(const std::array<Renaming, N>& first,
                                            const std::array<Renaming, M>& second) {
@@ -113,6 +121,7 @@ constexpr Architecture kArchitectures[] = {
     {"glm4", "glm4", RotaryRows::kPairs, kGlm4},
     {"gpt-oss", "gpt_oss", RotaryRows::kHalves, kGptOss},
     {"granite", "granite", RotaryRows::kPairsInGguf},
+    {"granitemoe", "granitemoe", RotaryRows::kPairsInGguf, kGraniteMoe},
     {"hunyuan-dense", "hunyuan_v1_dense", RotaryRows::kHalves, kHunyuan},
     {"mistral3", "ministral3", RotaryRows::kPairsInGguf},
     {"command-r", "cohere", RotaryRows::kPairs},
@@ -295,12 +304,15 @@ std::string gguf_architecture(const Json& config) {
   std::string type = get_string(config, "model_type"), known;
   if (type == "mistral" || type == "mixtral") type = "llama";
   if (type == "olmo3") type = "olmo2";
+  if (type == "granitemoeshared") type = "granitemoe";
   for (const Architecture& architecture : kArchitectures) {
     if (architecture.model_type == type) return std::string(architecture.name);
     known += str(known.empty() ? "" : ", ", architecture.model_type);
   }
   fail(ErrorKind::kUnsupported, "model_type ", quoted(type),
-       " has no architecture of GGUF that Lumen knows; known are mistral, mixtral, olmo3, ", known);
+       " has no architecture of GGUF that Lumen knows; known are mistral, mixtral, olmo3, "
+       "granitemoeshared, ",
+       known);
 }
 
 }  // namespace lumen::io

@@ -601,10 +601,27 @@ void read_granite(const ArchitectureKeys& keys, Json& config) {
 }
 
 void write_granite(const Json& config, const KeyWriter& keys) {
-  require_windows(config, "granite", nullptr);
+  require_windows(config, gguf_architecture(config), nullptr);
   for (const Multiplier& multiplier : kGraniteMultipliers) {
     keys.number(multiplier.gguf, get_number(config, multiplier.hugging_face, 1e-9, 1e9, 1));
   }
+}
+
+void read_granitemoe(const ArchitectureKeys& keys, Json& config) {
+  read_granite(keys, config);
+  read_experts(keys, "num_local_experts", config);
+  const int64_t shared = keys.has(kSharedLength) ? keys.integer(kSharedLength, limits::kDim, 0) : 0;
+  if (shared == 0) return;
+  config["model_type"] = "granitemoeshared";
+  config["shared_intermediate_size"] = shared;
+}
+
+void write_granitemoe(const Json& config, const KeyWriter& keys) {
+  write_granite(config, keys);
+  write_experts(config, "num_local_experts", "intermediate_size", keys);
+  if (get_string(config, "model_type") != "granitemoeshared") return;
+  const int64_t shared = get_int(config, "shared_intermediate_size", 0, limits::kDim, 0);
+  if (shared > 0) keys.integer(kSharedLength, shared);
 }
 
 // The activation that all files of an architecture have, as they do not say it; the other names
@@ -653,6 +670,7 @@ constexpr Own kOwn[] = {
     {"gemma2", read_gemma2, write_gemma2},
     {"gemma3", read_gemma3, write_gemma3},
     {"granite", read_granite, write_granite},
+    {"granitemoe", read_granitemoe, write_granitemoe},
     {"olmo2", read_olmo2, write_olmo2},
     {"phi3", read_phi3, write_phi3},
     {"smollm3", nullptr, write_smollm3},

@@ -48,7 +48,7 @@ struct ModelFiles {
   //   attention_factor, longrope's lengths → its original_max_position_embeddings and
   //   attention_factor; a text_config inside → the config.
   // Added by Lumen: "rope_interleaved": true if the q and k rows are in the order of interleaved
-  //   rotary pairs (GGUF architectures llama, granite, smollm3; llama2.c; models that
+  //   rotary pairs (GGUF architectures llama, granite, granitemoe, smollm3; llama2.c; models that
   //   rotates_pairs() names, in any format), else false;
   //   "rms_norm_offset" of Gemma, Nemotron and those with Gated DeltaNet: 1 if the weights of norms
   //   are stored less 1, as in Hugging Face, 0 if they are not, as in GGUF;

@@ -376,6 +376,19 @@ TEST_CASE("families have keys of their own in GGUF") {
     CHECK(file->metadata.find(place + "rope.dimension_sections").has_value() ==
           (type == std::string_view("qwen3_5_moe_text")));
   }
+  const Json granite = {{"num_local_experts", 4},
+                        {"num_experts_per_tok", 2},
+                        {"residual_multiplier", 0.25},
+                        {"rope_interleaved", true}};
+  CHECK_FALSE(written("granitemoe", granite)
+                  ->metadata.find("granitemoe.expert_shared_feed_forward_length")
+                  .has_value());
+  Json shared = granite;
+  shared["shared_intermediate_size"] = 20;
+  shared["model_type"] = "granitemoeshared";
+  const auto with_shared = written("granitemoeshared", shared);
+  CHECK(with_shared->metadata.get_int("granitemoe.expert_shared_feed_forward_length", 0, 99) == 20);
+  CHECK(with_shared->metadata.get_int("granitemoe.expert_count", 0, 99) == 4);
   const auto glm = written("glm4", {{"partial_rotary_factor", 0.5}, {"rope_interleaved", true}});
   CHECK(glm->metadata.get_int("glm4.rope.dimension_count", 0, 99) == 2);
   written("glm4", {{"partial_rotary_factor", 1.0}});  // which Hugging Face takes for a half
@@ -434,6 +447,8 @@ TEST_CASE("names go to GGUF and back") {
       {"glm4", "post_attention_layernorm.weight", "ffn_norm.weight"},
       {"glm4", "mlp.gate_up_proj.weight", "ffn_up.weight"},
       {"seed_oss", "post_attention_layernorm.weight", "post_attention_norm.weight"},
+      {"granitemoe", "block_sparse_moe.router.layer.weight", "ffn_gate_inp.weight"},
+      {"granitemoe", "shared_mlp.up_proj.weight", "ffn_up_shexp.weight"},
       {"hunyuan-dense", "self_attn.key_layernorm.weight", "attn_k_norm.weight"},
       {"exaone4", "self_attn.k_norm.weight", "attn_k_norm.weight"},
       {"exaone4", "post_feedforward_layernorm.weight", "post_ffw_norm.weight"},

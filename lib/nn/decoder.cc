@@ -161,9 +161,15 @@ std::variant<SelfAttention, GatedDeltaNet> token_mixer(const Parameters& paramet
   return SelfAttention(parameters / "self_attn", shape.attention);
 }
 
+Parameters place_of_experts(const Parameters& parameters, const LayerShape& shape) {
+  return shape.experts->takes_additions ? parameters : parameters.without_additions();
+}
+
 std::variant<GatedMlp, PlainMlp, SparseMlp> feed_forward(const Parameters& parameters,
                                                          const LayerShape& shape) {
-  if (shape.experts) return SparseMlp(parameters / shape.experts->name, *shape.experts);
+  if (shape.experts) {
+    return SparseMlp(place_of_experts(parameters, shape) / shape.experts->name, *shape.experts);
+  }
   if (shape.plain_mlp) return PlainMlp(parameters / "mlp", *shape.plain_mlp);
   return GatedMlp(parameters / "mlp", shape.mlp);
 }
@@ -172,6 +178,9 @@ std::variant<GatedMlp, PlainMlp, SparseMlp> feed_forward(const Parameters& param
 
 DecoderLayer::DecoderLayer(const Parameters& parameters, const LayerShape& shape)
     : shape_(shape), mixer_(token_mixer(parameters, shape)), mlp_(feed_forward(parameters, shape)) {
+  if (shape.shared_mlp) {
+    shared_mlp_.emplace(place_of_experts(parameters, shape) / "shared_mlp", *shape.shared_mlp);
+  }
   const auto set = [&](std::optional<Norm>& norm, const std::string& name) {
     if (!name.empty()) norm.emplace(parameters / name, shape.attention.hidden, shape.norm);
   };
@@ -202,7 +211,8 @@ Tensor DecoderLayer::operator()(const Tensor& x, const Pass& pass, int64_t layer
       return part(normed);
     }
   };
-  const Tensor mlp = std::visit(branch, mlp_);
+  Tensor mlp = std::visit(branch, mlp_);
+  if (shared_mlp_) mlp = ops::add(mlp, (*shared_mlp_)(normed));
   return added(attended, mlp, after_mlp_);
 }
 

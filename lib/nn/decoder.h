@@ -105,8 +105,9 @@ struct LayerShape {
   AttentionShape attention;
   std::optional<GatedDeltaNetShape> delta_net{};  // in place of attention, as linear_attn
   GatedMlpShape mlp;
-  std::optional<PlainMlpShape> plain_mlp{};  // in place of mlp
-  std::optional<SparseMlpShape> experts{};   // in place of mlp
+  std::optional<PlainMlpShape> plain_mlp{};   // in place of mlp
+  std::optional<SparseMlpShape> experts{};    // in place of mlp
+  std::optional<GatedMlpShape> shared_mlp{};  // beside experts, as shared_mlp, with their additions
   NormNames norms{};
   NormShape norm;
   bool parallel = false;      // the mlp is given what the attention is (Cohere)
@@ -129,6 +130,7 @@ class DecoderLayer {
   LayerShape shape_;
   std::variant<SelfAttention, GatedDeltaNet> mixer_;
   std::variant<GatedMlp, PlainMlp, SparseMlp> mlp_;
+  std::optional<GatedMlp> shared_mlp_;
   std::optional<Norm> before_attention_, after_attention_, before_mlp_, after_mlp_;
 };
 
