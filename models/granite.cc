@@ -11,7 +11,8 @@
 namespace lumen::models {
 namespace granite {
 
-// In files all experts of a layer are one tensor, which additions have no place in.
+// Files have all experts of a layer in one tensor, and gate and up of the shared layer: PEFT has no
+// names for additions to single ones.
 void set_experts(const io::Json& json, const nn::DecoderConfig& config, nn::LayerShape& layer) {
   layer.experts = experts_of(json, config, "num_local_experts");
   layer.experts->name = "block_sparse_moe";

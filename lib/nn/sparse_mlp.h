@@ -20,7 +20,7 @@ struct SparseMlpShape {
   // Names of an expert's matrices.
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
   int64_t shared = 0;           // hidden size of the shared expert; 0: there is none
-  bool takes_additions = true;  // false: no low-rank ones (PEFT has no place for them)
+  bool takes_additions = true;  // false: no low-rank ones, for which PEFT would have no names
 };
 
 // Of `experts` gated feed-forward layers each token goes through the `used` ones that the router
