@@ -40,10 +40,11 @@ std::string fused_name(const Json& config, std::string_view name);
 // have either whatever the published ones have,
 //   P.gate_up_proj [experts, 2 · intermediate, hidden] and P.down_proj [experts, hidden,
 //     intermediate] of floats become the same matrices, which are parts of them;
-// Granite's input_linear and output_linear likewise those of P = ….block_sparse_moe.experts, and
-//   ….shared_mlp.input_linear.weight [2 · intermediate, hidden] becomes
-//   ….shared_mlp.gate_proj.weight
-//     and up_proj, ….shared_mlp.output_linear.weight ….shared_mlp.down_proj.weight.
+// of Granite, with S "model.….block_sparse_moe" and T "model.….shared_mlp",
+//   S.input_linear.weight and S.output_linear.weight, of these shapes, likewise become
+//     S.experts.N.gate_proj.weight, up_proj and down_proj,
+//   T.input_linear.weight [2 · intermediate, hidden] becomes T.gate_proj.weight and
+//     T.up_proj.weight, and T.output_linear.weight T.down_proj.weight.
 // Other tensors stay as they are. `config` as ModelFiles::config, of a model with experts. Throws
 // Error(kMalformed) for other shapes and types, and for blocks without scales.
 void split_experts(const Json& config, NamedArrays& tensors);
