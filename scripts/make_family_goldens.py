@@ -66,6 +66,15 @@ CASES = {
     "granite": ("Granite", {"embedding_multiplier": 12.0, "residual_multiplier": 0.22,
                             "attention_multiplier": 0.3, "logits_scaling": 8.0,
                             "attention_bias": True, "tie_word_embeddings": True}),
+    "granitemoe": ("GraniteMoe", {"num_local_experts": 4, "num_experts_per_tok": 2,
+                                  "embedding_multiplier": 12.0, "residual_multiplier": 0.22,
+                                  "attention_multiplier": 0.3, "logits_scaling": 6.0,
+                                  "tie_word_embeddings": True}),
+    "granitemoeshared": ("GraniteMoeShared", {"num_local_experts": 4, "num_experts_per_tok": 2,
+                                              "shared_intermediate_size": 20,
+                                              "residual_multiplier": 0.22,
+                                              "attention_multiplier": 0.3,
+                                              "attention_bias": True}),
     "mixtral": ("Mixtral", {"num_local_experts": 3, "num_experts_per_tok": 2,
                             "sliding_window": 5}),
     "qwen3moe": ("Qwen3Moe", {"num_experts": 4, "num_experts_per_tok": 2, "head_dim": 8,
@@ -136,6 +145,16 @@ CASES = {
     "glm4moelite": ("Glm4MoeLite", LATENT | {
         "q_lora_rank": 10, "n_routed_experts": 4, "n_shared_experts": 1, "num_hidden_layers": 3,
         "mlp_layer_types": ["dense", "sparse", "dense"]}),
+    "exaone4": ("Exaone4", {"sliding_window": None, "layer_types": [GLOBAL, GLOBAL],
+                            "rope_theta": 1e6, "rope_scaling": LLAMA3,
+                            "tie_word_embeddings": True}),
+    "exaone4-hybrid": ("Exaone4", {"sliding_window": 3, "sliding_window_pattern": 2,
+                                   "num_hidden_layers": 3, "head_dim": 12, "rope_theta": 1e6}),
+    "hunyuan": ("HunYuanDenseV1", {"head_dim": 8, "attention_bias": True}),
+    "hunyuan-alpha": ("HunYuanDenseV1", {"head_dim": 12, "tie_word_embeddings": True,
+                                         "rope_scaling": {"type": "dynamic", "alpha": 1000.0,
+                                                          "factor": 1.0, "mscale": 1.0,
+                                                          "mscale_all_dim": 1.0}}),
     "gptoss": ("GptOss", {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8,
                           "sliding_window": 3, "num_hidden_layers": 3, "swiglu_limit": 0.4,
                           "rope_scaling": YARN | {"truncate": False}}),
@@ -163,7 +182,7 @@ def halves(kind, value, axis):
 
 def by_expert(kind, values):
     """Experts as Lumen has them, each with matrices of its own, from transformers' fused ones. So
-    they are in files of all families but gpt-oss and Qwen3.5."""
+    they are in files of all families but gpt-oss, Qwen3.5 and Granite."""
     mixtral = kind == "Mixtral"
     names = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
     result = {}
@@ -171,6 +190,12 @@ def by_expert(kind, values):
         if mixtral:
             name = name.replace(".mlp.", ".block_sparse_moe.")
         place, _, last = name.rpartition(".")
+        if place.endswith(".shared_mlp.input_linear"):
+            for part, half in zip(names, value.chunk(2, 0)):
+                result[name.replace("input_linear", part)] = half
+            continue
+        name = name.replace("moe.router.weight", "moe.router.layer.weight")
+        name = name.replace("shared_mlp.output_linear", "shared_mlp.down_proj")
         if last == "gate_up_proj" and place.endswith(".experts"):
             parts = dict(zip(names, halves(kind, value, 1)))
         elif last.endswith("_proj_bias"):

@@ -1,5 +1,6 @@
 #include "lib/io/family_defaults.h"
 
+#include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/layer_windows.h"
 
@@ -178,6 +179,44 @@ void complete_ernie4_5(Json& config) {
                         {"tie_word_embeddings", true}});
 }
 
+// Layers of Exaone4Config: with the window are those that a string of L and G, repeated, calls L,
+// but not the last, or all but every n-th.
+Json exaone4_layer_types(const Json& config) {
+  constexpr const char* kPattern = "sliding_window_pattern";
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  const Json* pattern = find(config, kPattern);
+  if (pattern != nullptr && pattern->is_string()) {
+    const std::string letters = get_string(config, kPattern);
+    if (letters.empty() || letters.find_first_not_of("LG") != letters.npos) {
+      fail(ErrorKind::kMalformed, kPattern, ": found ", quoted(letters),
+           ", expected a number of layers, or the letters L (with a window) and G (without)");
+    }
+    Json types = periodic_layer_types(layers, layers);
+    for (size_t i = 0; i + 1 < types.size(); ++i) {
+      if (letters[i % letters.size()] == 'G') types[i] = "full_attention";
+    }
+    return types;
+  }
+  const bool has_none = pattern != nullptr && pattern->is_null();
+  return periodic_layer_types(layers,
+                              has_none ? 1 : get_int(config, kPattern, 1, limits::kLayers, 4));
+}
+
+// As Exaone4Config has it.
+void complete_exaone4(Json& config) {
+  set_defaults(config, {{"vocab_size", 102400},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 16384},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 32},
+                        {"rms_norm_eps", 1e-5},
+                        {"tie_word_embeddings", false}});
+  // null is no window, an absent key is not.
+  if (find(config, "sliding_window") == nullptr) config["sliding_window"] = 4096;
+  if (config["sliding_window"].is_null() || find_value(config, "layer_types") != nullptr) return;
+  config["layer_types"] = exaone4_layer_types(config);
+}
+
 // As Glm4Config has it.
 void complete_glm4(Json& config) {
   set_defaults(config, {{"vocab_size", 151552},
@@ -191,6 +230,29 @@ void complete_glm4(Json& config) {
                         {"rms_norm_eps", 1.5625e-7},
                         {"partial_rotary_factor", 0.5},
                         {"attention_bias", true},
+                        {"tie_word_embeddings", false}});
+}
+
+// As GraniteMoeConfig and GraniteMoeSharedConfig have it.
+void complete_granite_moe(Json& config) {
+  set_defaults(config, {{"vocab_size", 32000},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 11008},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 32},
+                        {"num_local_experts", 8},
+                        {"num_experts_per_tok", 2},
+                        {"tie_word_embeddings", false}});
+}
+
+// As HunYuanDenseV1Config has it.
+void complete_hunyuan(Json& config) {
+  set_defaults(config, {{"vocab_size", 290943},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 11008},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 32},
+                        {"rms_norm_eps", 1e-5},
                         {"tie_word_embeddings", false}});
 }
 
@@ -413,6 +475,7 @@ constexpr Family kFamilies[] = {
     {"deepseek_v2", complete_deepseek_v2},
     {"deepseek_v3", complete_deepseek_v3},
     {"ernie4_5", complete_ernie4_5},
+    {"exaone4", complete_exaone4},
     {"gemma", complete_gemma},
     {"gemma2", complete_gemma2},
     {"gemma3_text", complete_gemma3},
@@ -420,6 +483,9 @@ constexpr Family kFamilies[] = {
     {"glm4_moe_lite", complete_glm4_moe_lite},
     {"gpt2", rename_gpt2_keys},
     {"gpt_oss", complete_gpt_oss},
+    {"granitemoe", complete_granite_moe},
+    {"granitemoeshared", complete_granite_moe},
+    {"hunyuan_v1_dense", complete_hunyuan},
     {"nemotron", complete_nemotron},
     {"olmo3", complete_olmo3},
     {"olmoe", complete_olmoe},

@@ -14,6 +14,7 @@
 #include "lib/base/pool.h"
 #include "lib/io/layer_windows.h"
 #include "lib/io/mapped_file.h"
+#include "lib/io/write_gguf.h"
 #include "lib/tensor/allocator.h"
 
 namespace lumen::io {
@@ -63,12 +64,13 @@ void store_block(std::byte exponent, const std::byte* pairs, std::byte* block) {
 }
 
 // What a tensor is made of: matrices of as many experts, `parts` of them in turn or, `halves`, one
-// behind the other.
+// behind the other. Of one that is no expert's, `alone`, they have no number.
 class Split {
  public:
   Split(bool halves, std::string place, std::string fused, std::vector<std::string> names,
-        Shape shape)
+        Shape shape, bool alone = false)
       : halves_(halves),
+        alone_(alone),
         place_(std::move(place)),
         fused_(std::move(fused)),
         names_(std::move(names)),
@@ -100,7 +102,7 @@ class Split {
     std::vector<Array> own;  // of each expert all parts
     for (int64_t e = 0; e < experts_; ++e) {
       for (const std::string& part : names_) {
-        auto found = tensors.extract(str(place_, e, ".", part, ".weight"));
+        auto found = tensors.extract(own_name(e, part));
         if (!found.empty()) own.push_back(std::move(found.mapped()));
       }
     }
@@ -117,7 +119,17 @@ class Split {
   }
 
  private:
-  std::string name(std::string_view suffix) const { return str(place_, fused_, suffix); }
+  std::string name(std::string_view suffix) const { return str(fused_, suffix); }
+
+  std::string own_name(int64_t expert, std::string_view part) const {
+    return alone_ ? str(place_, part, ".weight") : str(place_, expert, ".", part, ".weight");
+  }
+
+  // Of all matrices one behind the other.
+  Shape stacked_shape() const {
+    if (alone_) return {parts() * rows_, cols_};
+    return {experts_, parts() * rows_, cols_};
+  }
 
   std::optional<Array> take(NamedArrays& tensors, std::string_view suffix) const {
     const auto found = tensors.find(name(suffix));
@@ -179,23 +191,22 @@ class Split {
         matrix = {};
       }
     });
-    return Array::view(all, 0, DType::kF32, {experts_, parts() * rows_, cols_});
+    return Array::view(all, 0, DType::kF32, stacked_shape());
   }
 
   // The matrices of a tensor that has them one behind the other.
   void part(const Array& array, NamedArrays& tensors) const {
-    require(array, "", {experts_, parts() * rows_, cols_}, false);
+    require(array, "", stacked_shape(), false);
     const Array all = array.reshaped({experts_ * parts(), rows_, cols_});
     for (int64_t i = 0; i < experts_ * parts(); ++i) {
-      const std::string& own = names_[static_cast<size_t>(i % parts())];
-      tensors[str(place_, i / parts(), ".", own, ".weight")] = all.part(i);
+      tensors[own_name(i / parts(), names_[static_cast<size_t>(i % parts())])] = all.part(i);
     }
   }
 
   void add(NamedArrays& tensors, size_t part, DType dtype, std::shared_ptr<Buffer> all) const {
     const Array whole = Array::view(std::move(all), 0, dtype, {experts_, rows_, cols_});
     for (int64_t e = 0; e < experts_; ++e) {
-      tensors[str(place_, e, ".", names_[part], ".weight")] = whole.part(e);
+      tensors[own_name(e, names_[part])] = whole.part(e);
     }
   }
 
@@ -264,11 +275,51 @@ class Split {
     io::drop_pages(*array.buffer(), {array.data(), static_cast<size_t>(array.bytes())});
   }
 
-  bool halves_;
+  bool halves_, alone_;
   std::string place_, fused_;
   std::vector<std::string> names_;
   int64_t experts_, rows_, cols_;
 };
+
+constexpr std::string_view kSparse = "block_sparse_moe.", kShared = "shared_mlp.";
+constexpr std::string_view kExperts = "experts.", kMlpExperts = ".mlp.experts.";
+
+bool is_granite(const Json& config) {
+  return get_string(config, "model_type", "").starts_with("granitemoe");
+}
+
+// The name of the tensor of all below a block of Granite's, "….shared_mlp.".
+std::string granite_name(std::string_view block, bool down) {
+  return str(block, down ? "output_linear.weight" : "input_linear.weight");
+}
+
+// What the name of a tensor begins with if it is of a layer's experts, "model.….mlp.experts.".
+std::string_view experts_place(std::string_view name) {
+  const size_t at = name.find(kMlpExperts);
+  const bool is_any = at != name.npos && name.starts_with("model.");
+  return is_any ? name.substr(0, at + kMlpExperts.size()) : "";
+}
+
+// As for_experts, of Granite, all layers of which have experts.
+template <typename Visit>
+void for_granite_experts(const Json& config, int64_t experts, int64_t hidden, int64_t inner,
+                         Visit&& visit) {
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  const bool may_share = get_string(config, "model_type") == "granitemoeshared";
+  const int64_t shared =
+      may_share ? get_int(config, "shared_intermediate_size", 0, limits::kDim, 0) : 0;
+  for (int64_t i = 0; i < layers; ++i) {
+    const auto both = [&](std::string_view block, std::string_view place, int64_t count,
+                          int64_t size, bool alone) {
+      const std::string whole = str("model.layers.", i, ".", block), own = str(whole, place);
+      visit(Split(true, own, granite_name(whole, false), {"gate_proj", "up_proj"},
+                  {count, size, hidden}, alone));
+      visit(Split(true, own, granite_name(whole, true), {kDown}, {count, hidden, size}, alone));
+    };
+    both(kSparse, kExperts, experts, inner, false);
+    if (shared > 0) both(kShared, "", 1, shared, true);
+  }
+}
 
 // Calls visit(split) for all tensors of experts that `tensors` has places of.
 template <typename Visit>
@@ -278,14 +329,16 @@ void for_experts(const Json& config, const NamedArrays& tensors, Visit&& visit) 
   const bool has_own_size = find_value(config, "moe_intermediate_size") != nullptr;
   const int64_t inner = get_int(
       config, has_own_size ? "moe_intermediate_size" : "intermediate_size", 1, limits::kDim);
+  if (is_granite(config)) return for_granite_experts(config, experts, hidden, inner, visit);
   const bool halves = experts_form(config) != ExpertsForm::kInTurn;
   std::set<std::string_view> names;
   for (const auto& [name, array] : tensors) names.insert(experts_place(name));
   names.erase("");
   const std::vector<std::string> places(names.begin(), names.end());  // tensors come and go
   for (const std::string& place : places) {
-    visit(Split(halves, place, kGateUp, {"gate_proj", "up_proj"}, {experts, inner, hidden}));
-    visit(Split(halves, place, kDown, {kDown}, {experts, hidden, inner}));
+    visit(
+        Split(halves, place, place + kGateUp, {"gate_proj", "up_proj"}, {experts, inner, hidden}));
+    visit(Split(halves, place, place + kDown, {kDown}, {experts, hidden, inner}));
   }
 }
 
@@ -294,19 +347,31 @@ void for_experts(const Json& config, const NamedArrays& tensors, Visit&& visit) 
 ExpertsForm experts_form(const Json& config) {
   const std::string type = get_string(config, "model_type", "");
   if (type == "gpt_oss") return ExpertsForm::kInTurn;
-  return type == "qwen3_5_moe_text" ? ExpertsForm::kHalves : ExpertsForm::kEachItsOwn;
+  const bool halves = type == "qwen3_5_moe_text" || is_granite(config);
+  return halves ? ExpertsForm::kHalves : ExpertsForm::kEachItsOwn;
 }
 
-std::string_view experts_place(std::string_view name) {
-  constexpr std::string_view kModel = "model.", kPlace = ".mlp.experts.";
-  const size_t at = name.find(kPlace);
-  return at != name.npos && name.starts_with(kModel) ? name.substr(0, at + kPlace.size()) : "";
+std::string fused_name(const Json& config, std::string_view name) {
+  if (experts_form(config) == ExpertsForm::kEachItsOwn) return "";
+  const bool down = name.find(str(".", kDown, ".")) != name.npos;
+  if (!is_granite(config)) {
+    const std::string_view place = experts_place(name);
+    if (place.empty()) return "";
+    return str(place, down ? kDown : kGateUp, expert_number(name) ? "" : "_bias");
+  }
+  for (const std::string& block : {str(".", kSparse), str(".", kShared)}) {
+    const size_t at = name.find(block), end = at + block.size();
+    if (at == name.npos || name.find("_proj.", end) == name.npos) continue;
+    return granite_name(name.substr(0, end), down);
+  }
+  return "";
 }
 
 void split_experts(const Json& config, NamedArrays& tensors) {
   // Nothing is looked for, and no thread started, where all experts have their own.
-  const bool has_any = std::ranges::any_of(tensors, [](const auto& tensor) {
+  const bool has_any = std::ranges::any_of(tensors, [&](const auto& tensor) {
     const std::string_view name = tensor.first, place = experts_place(name);
+    if (is_granite(config)) return name.ends_with("put_linear.weight");
     const std::string_view rest = name.substr(place.size());
     return !place.empty() && (rest.starts_with(kGateUp) || rest.starts_with(kDown));
   });

@@ -11,15 +11,19 @@ namespace lumen::io {
 // How published files have the experts of a model.
 enum class ExpertsForm {
   kEachItsOwn,  // matrices of its own for each
-  kHalves,      // one tensor of all, of gate and up the one's rows behind the other's (Qwen3.5)
+  kHalves,      // one tensor of all, of gate and up the one's rows behind the other's (Qwen3.5,
+                // Granite)
   kInTurn,      // one tensor of all, with gate and up in turn (gpt-oss)
 };
 // Of a model with this config.
 ExpertsForm experts_form(const Json& config);
 
-// What the name of a tensor begins with if it is of a layer's experts, "model.….mlp.experts."; ""
-// of other tensors, and of those of layers that guess further tokens ("mtp.…").
-std::string_view experts_place(std::string_view name);
+// What files of a model with this config call the tensor that the one of this name is a part of:
+// of expert 3's up_proj "model.….mlp.experts.gate_up_proj"; "" if they have it alone, as those of
+// layers that guess further tokens ("mtp.…"). Granite's, whose files have the names of ordinary
+// layers, are "….block_sparse_moe.input_linear.weight" and output_linear, and of what all tokens go
+// through likewise "….shared_mlp.input_linear.weight".
+std::string fused_name(const Json& config, std::string_view name);
 
 // Gives each expert matrices of its own, as SparseMlp (nn/sparse_mlp.h) has them: with P beginning
 // with "model." and ending in ".mlp.experts", of ExpertsForm::kInTurn
@@ -35,7 +39,12 @@ std::string_view experts_place(std::string_view name);
 // pages of a file that they were read from are given back. Of the other forms, of which files may
 // have either whatever the published ones have,
 //   P.gate_up_proj [experts, 2 · intermediate, hidden] and P.down_proj [experts, hidden,
-//     intermediate] of floats become the same matrices, which are parts of them.
+//     intermediate] of floats become the same matrices, which are parts of them;
+// of Granite, with S "model.….block_sparse_moe" and T "model.….shared_mlp",
+//   S.input_linear.weight and S.output_linear.weight, of these shapes, likewise become
+//     S.experts.N.gate_proj.weight, up_proj and down_proj,
+//   T.input_linear.weight [2 · intermediate, hidden] becomes T.gate_proj.weight and
+//     T.up_proj.weight, and T.output_linear.weight T.down_proj.weight.
 // Other tensors stay as they are. `config` as ModelFiles::config, of a model with experts. Throws
 // Error(kMalformed) for other shapes and types, and for blocks without scales.
 void split_experts(const Json& config, NamedArrays& tensors);

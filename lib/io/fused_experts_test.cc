@@ -139,3 +139,43 @@ TEST_CASE("experts of other shapes than the config says are refused") {
                          "down_proj_scales", Array::zeros(DType::kU8, {2, 32, 1})),
                  "rows of 3 numbers are not whole blocks of 32"));
 }
+
+TEST_CASE("Granite's experts and shared layers are parts of tensors named as layers") {
+  const Json config = {{"model_type", "granitemoeshared"},
+                       {"num_local_experts", 2},
+                       {"hidden_size", 5},
+                       {"intermediate_size", 3},
+                       {"shared_intermediate_size", 4},
+                       {"num_hidden_layers", 1}};
+  const std::string sparse = "model.layers.0.block_sparse_moe.",
+                    shared = "model.layers.0.shared_mlp.";
+  const NamedArrays whole = {{sparse + "input_linear.weight", counted({2, 6, 5})},
+                             {sparse + "output_linear.weight", counted({2, 5, 3})},
+                             {sparse + "router.layer.weight", counted({2, 5})},
+                             {shared + "input_linear.weight", counted({8, 5})},
+                             {shared + "output_linear.weight", counted({5, 4})}};
+  NamedArrays tensors = whole;
+  split_experts(config, tensors);
+  CHECK(tensors.size() == 2 * 3 + 1 + 3);
+  const Array up = tensors.at(sparse + "experts.1.up_proj.weight");
+  REQUIRE(up.shape() == Shape{3, 5});
+  CHECK(up.as<float>()[0] == 45);  // row 3 of the second 6 rows
+  const Array shared_up = tensors.at(shared + "up_proj.weight");
+  REQUIRE(shared_up.shape() == Shape{4, 5});
+  CHECK(shared_up.as<float>()[0] == 20);
+  CHECK(fused_name(config, sparse + "experts.1.up_proj.weight") == sparse + "input_linear.weight");
+  CHECK(fused_name(config, shared + "down_proj.weight") == shared + "output_linear.weight");
+  CHECK(fused_name(config, sparse + "router.layer.weight").empty());
+  CHECK(fused_name(config, "model.layers.0.self_attn.q_proj.weight").empty());
+  join_experts(config, tensors);
+  REQUIRE(tensors.size() == whole.size());
+  for (const auto& [name, array] : whole) {
+    INFO(name);
+    REQUIRE(tensors.at(name).shape() == array.shape());
+    CHECK(std::ranges::equal(tensors.at(name).as<float>(), array.as<float>()));
+  }
+  tensors[shared + "input_linear.weight"] = counted({7, 5});
+  CHECK(contains(
+      lumen::testing::refusal(ErrorKind::kMalformed, [&] { split_experts(config, tensors); }),
+      "shared_mlp.input_linear.weight' is f32 [7, 5], expected f32, f16 or bf16 [8, 5]"));
+}

@@ -34,6 +34,8 @@ constexpr Renaming kAroundBranches[] = {{"post_attention_norm", "post_attention_
 constexpr Renaming kGlm4[] = {{"post_attention_norm", "post_self_attn_layernorm"},
                               {"post_ffw_norm", "post_mlp_layernorm"},
                               {"ffn_up", "mlp.gate_up_proj"}};
+constexpr Renaming kHunyuan[] = {{"attn_q_norm", "self_attn.query_layernorm"},
+                                 {"attn_k_norm", "self_attn.key_layernorm"}};
 constexpr Renaming kSeedOss[] = {{"post_attention_norm", "post_attention_layernorm"}};
 constexpr Renaming kStarcoder2[] = {{"ffn_up", "mlp.c_fc"}, {"ffn_down", "mlp.c_proj"}};
 constexpr Renaming kPhi2[] = {
@@ -76,6 +78,14 @@ constexpr auto kQwen2Moe = std::to_array<Renaming>({
     {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
 });
 constexpr std::span kMoe = std::span(kQwen2Moe).first(4);  // without a shared expert
+
+constexpr Renaming kGraniteMoe[] = {{"ffn_gate_inp", "block_sparse_moe.router.layer"},
+                                    {"ffn_gate_exps", "block_sparse_moe.experts.*.gate_proj"},
+                                    {"ffn_up_exps", "block_sparse_moe.experts.*.up_proj"},
+                                    {"ffn_down_exps", "block_sparse_moe.experts.*.down_proj"},
+                                    {"ffn_gate_shexp", "shared_mlp.gate_proj"},
+                                    {"ffn_up_shexp", "shared_mlp.up_proj"},
+                                    {"ffn_down_shexp", "shared_mlp.down_proj"}};
 
 template <size_t N, size_t M>
 constexpr std::array<Renaming, N + M> both(const std::array<Renaming, N>& first,
@@ -131,11 +141,14 @@ constexpr Architecture kArchitectures[] = {
     {"glm4", "glm4", RotaryRows::kPairs, kGlm4},
     {"gpt-oss", "gpt_oss", RotaryRows::kHalves, kGptOss},
     {"granite", "granite", RotaryRows::kPairsInGguf},
+    {"granitemoe", "granitemoe", RotaryRows::kPairsInGguf, kGraniteMoe},
+    {"hunyuan-dense", "hunyuan_v1_dense", RotaryRows::kHalves, kHunyuan},
     {"mistral3", "ministral3", RotaryRows::kPairsInGguf},
     {"command-r", "cohere", RotaryRows::kPairs},
     {"cohere2", "cohere2", RotaryRows::kPairs},
     {"deepseek2", "deepseek_v2", RotaryRows::kPairs, kDeepseek},
     {"ernie4_5", "ernie4_5", RotaryRows::kPairs},
+    {"exaone4", "exaone4", RotaryRows::kHalves, kAfterBranches},
     {"olmo2", "olmo2", RotaryRows::kHalves, kAfterBranches},
     {"olmoe", "olmoe", RotaryRows::kHalves, kMoe},
     {"nemotron", "nemotron", RotaryRows::kHalves},
@@ -319,12 +332,15 @@ std::string gguf_architecture(const Json& config) {
   if (type == "mistral" || type == "mixtral") type = "llama";
   if (type == "olmo3") type = "olmo2";
   if (is_like_deepseek_v2(type)) type = "deepseek_v2";
+  if (type == "granitemoeshared") type = "granitemoe";
   for (const Architecture& architecture : kArchitectures) {
     if (architecture.model_type == type) return std::string(architecture.name);
     known += str(known.empty() ? "" : ", ", architecture.model_type);
   }
   fail(ErrorKind::kUnsupported, "model_type ", quoted(type),
-       " has no architecture of GGUF that Lumen knows; known are mistral, mixtral, olmo3, ", known);
+       " has no architecture of GGUF that Lumen knows; known are mistral, mixtral, olmo3, "
+       "granitemoeshared, ",
+       known);
 }
 
 }  // namespace lumen::io

@@ -18,8 +18,8 @@ enum class RotaryRows { kHalves, kPairsInGguf, kPairs };
 
 struct Architecture {
   std::string_view name;        // general.architecture
-  std::string_view model_type;  // of a config.json; Llama and OLMo 2 with windows, and Llama with
-                                // experts, are called otherwise
+  std::string_view model_type;  // of a config.json; Llama and OLMo 2 with windows, Llama with
+                                // experts and Granite with one more are called otherwise
   RotaryRows rotary;
   std::span<const Renaming> own_tensors = {};    // of a layer, before those that all have
   std::span<const Renaming> model_tensors = {};  // that are there once, likewise

@@ -64,7 +64,7 @@ int64_t vocabulary(const GgufFile& file, const ArchitectureKeys& keys) {
 // that they cannot say. `may_not_truncate`: the architecture says whether yarn truncates.
 void write_rope_scaling(const Json& scaling, bool may_not_truncate, const KeyWriter& keys) {
   const std::string type = get_string(scaling, "rope_type", "default");
-  // Llama 3's is a tensor, and "dynamic" changes nothing within the trained context.
+  // Llama 3's is a tensor, and "dynamic" changes nothing within the trained context but the base.
   if (type == "default" || type == "llama3" || type == "dynamic") return;
   const bool long_factors = type == "longrope";  // which are tensors
   if (type != "linear" && type != "yarn" && !long_factors) {
@@ -186,9 +186,9 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
   for (const auto& [key, value] : integers) keys.integer(key, value);
   keys.number(epsilon_key(get_string(config, "model_type")),
               get_number(config, "rms_norm_eps", 0, 1));
-  keys.integer("rope.dimension_count",
-               static_cast<int64_t>(static_cast<double>(head_dim) * rotated + 1e-6));
-  keys.number("rope.freq_base", get_number(config, "rope_theta", 1e-3, 1e15));
+  const auto rotary_dim = static_cast<int64_t>(static_cast<double>(head_dim) * rotated + 1e-6);
+  keys.integer("rope.dimension_count", rotary_dim);
+  keys.number("rope.freq_base", rope_base(config, rotary_dim));
   keys.integer("vocab_size",
                get_int(config, "vocab_size", 1, static_cast<int64_t>(limits::kVocab)));
   if (const Json* found = find_value(config, "rope_scaling")) {

@@ -321,6 +321,10 @@ void write_ernie4_5(const Json& config, const KeyWriter&) {
   require_no_bias(config, "use_bias");
 }
 
+void write_hunyuan(const Json& config, const KeyWriter&) {
+  require_no_bias(config, "attention_bias");
+}
+
 void read_starcoder2(const ArchitectureKeys& keys, Json& config) {
   config["hidden_act"] = "gelu_pytorch_tanh";
   config["use_bias"] = Json(config["attention_bias"]);
@@ -375,6 +379,32 @@ void write_cohere2(const Json& config, const KeyWriter& keys) {
   const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
   require_windows(config, "cohere2", periodic_layer_types(layers, kCoherePeriod));
   write_window(config, keys);
+}
+
+// Only models of so many layers have windows, and those have them whatever their files say.
+constexpr int64_t kExaoneHybridLayers = 64;
+constexpr int64_t kExaonePeriod = 4, kExaoneWindow = 4096;
+
+bool is_exaone_hybrid(const Json& config) {
+  return get_int(config, "num_hidden_layers", 1, limits::kLayers) == kExaoneHybridLayers;
+}
+
+void read_exaone4(const ArchitectureKeys& keys, Json& config) {
+  config["sliding_window"] = nullptr;
+  config["layer_types"] = periodic_layer_types(config["num_hidden_layers"].get<int64_t>(), 1);
+  if (is_exaone_hybrid(config)) read_windows(keys, kExaonePeriod, config, kExaoneWindow);
+}
+
+void write_exaone4(const Json& config, const KeyWriter& keys) {
+  const bool hybrid = is_exaone_hybrid(config);
+  require_windows(
+      config, "exaone4",
+      hybrid ? periodic_layer_types(kExaoneHybridLayers, kExaonePeriod) : Json(nullptr));
+  if (hybrid) return write_window(config, keys);
+  // Without a window, which no layer has, all rotate.
+  if (find_value(config, "sliding_window") == nullptr) return;
+  cannot_write("exaone4", "layers without rotation",
+               "rotate in all layers of models of another number of layers than 64");
 }
 
 // What a config does not say is one half in Hugging Face.
@@ -545,10 +575,27 @@ void read_granite(const ArchitectureKeys& keys, Json& config) {
 }
 
 void write_granite(const Json& config, const KeyWriter& keys) {
-  require_windows(config, "granite", nullptr);
+  require_windows(config, gguf_architecture(config), nullptr);
   for (const Multiplier& multiplier : kGraniteMultipliers) {
     keys.number(multiplier.gguf, get_number(config, multiplier.hugging_face, 1e-9, 1e9, 1));
   }
+}
+
+void read_granitemoe(const ArchitectureKeys& keys, Json& config) {
+  read_granite(keys, config);
+  read_experts(keys, "num_local_experts", config);
+  const int64_t shared = keys.has(kSharedLength) ? keys.integer(kSharedLength, limits::kDim, 0) : 0;
+  if (shared == 0) return;
+  config["model_type"] = "granitemoeshared";
+  config["shared_intermediate_size"] = shared;
+}
+
+void write_granitemoe(const Json& config, const KeyWriter& keys) {
+  write_granite(config, keys);
+  write_experts(config, "num_local_experts", "intermediate_size", keys);
+  if (get_string(config, "model_type") != "granitemoeshared") return;
+  const int64_t shared = get_int(config, "shared_intermediate_size", 0, limits::kDim, 0);
+  if (shared > 0) keys.integer(kSharedLength, shared);
 }
 
 // The activation that all files of an architecture have, as they do not say it; the other names
@@ -585,6 +632,8 @@ constexpr Own kOwn[] = {
     {"glm4", read_glm4, write_no_more},
     {"seed_oss", nullptr, write_seed_oss},
     {"ernie4_5", nullptr, write_ernie4_5},
+    {"exaone4", read_exaone4, write_exaone4},
+    {"hunyuan-dense", nullptr, write_hunyuan},
     {"starcoder2", read_starcoder2, write_starcoder2},
     {"nemotron", read_nemotron, write_nemotron},
     {"phi2", read_phi2, write_no_more},
@@ -596,6 +645,7 @@ constexpr Own kOwn[] = {
     {"gemma2", read_gemma2, write_gemma2},
     {"gemma3", read_gemma3, write_gemma3},
     {"granite", read_granite, write_granite},
+    {"granitemoe", read_granitemoe, write_granitemoe},
     {"olmo2", read_olmo2, write_olmo2},
     {"phi3", read_phi3, write_phi3},
     {"smollm3", nullptr, write_smollm3},

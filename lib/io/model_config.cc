@@ -133,6 +133,22 @@ std::string norm_epsilon_key(std::string_view model_type) {
   return kRmsEpsilon;
 }
 
+double rope_base(const Json& config, int64_t dim) {
+  constexpr double kLeast = 1e-3, kMost = 1e12;
+  const double theta = get_number(config, "rope_theta", kLeast, kMost, 10000);
+  const Json* scaling = find_value(config, "rope_scaling");
+  if (scaling == nullptr || get_string(*scaling, "rope_type", "default") != "dynamic" ||
+      find_value(*scaling, "alpha") == nullptr) {
+    return theta;
+  }
+  const double alpha = get_number(*scaling, "alpha", 1e-6, 1e6);
+  const auto numbers = static_cast<double>(dim);
+  const double base = theta * std::pow(alpha, numbers / (numbers - 2));
+  if (base >= kLeast && base <= kMost) return base;
+  fail(ErrorKind::kMalformed, "rope_scaling: alpha ", alpha, " makes rope_theta ", theta, " ", base,
+       " for ", dim, " numbers that rotate, expected a base from ", kLeast, " to ", kMost);
+}
+
 double longrope_attention(int64_t original, double times) {
   if (times <= 1 || original <= 1) return 1;
   return std::sqrt(1 + std::log(times) / std::log(static_cast<double>(original)));

@@ -48,7 +48,7 @@ struct ModelFiles {
   //   attention_factor, longrope's lengths → its original_max_position_embeddings and
   //   attention_factor; a text_config inside → the config.
   // Added by Lumen: "rope_interleaved": true if the q and k rows are in the order of interleaved
-  //   rotary pairs (GGUF architectures llama, granite, smollm3; llama2.c; models that
+  //   rotary pairs (GGUF architectures llama, granite, granitemoe, smollm3; llama2.c; models that
   //   rotates_pairs() names, in any format), else false;
   //   "rms_norm_offset" of Gemma, Nemotron and those with Gated DeltaNet: 1 if the weights of norms
   //   are stored less 1, as in Hugging Face, 0 if they are not, as in GGUF;
@@ -84,6 +84,11 @@ struct ModelFiles {
 // `times` as long as the original length: √(1 + ln times / ln original), at least 1 (Ding et al.
 // 2024).
 double longrope_attention(int64_t original, double times);
+
+// The base of the rotation of `dim` numbers: rope_theta, or, with an "alpha" beside the rope_type
+// "dynamic" (Hunyuan: NTK-aware scaling with a fixed factor), rope_theta · alpha^(dim / (dim − 2)).
+// Throws Error(kMalformed) where there is no such number from 0.001 to 1e12.
+double rope_base(const Json& config, int64_t dim);
 
 // Whether the q and k rows of models of this model_type are in the order of interleaved rotary
 // pairs in every format (GLM-4, ERNIE 4.5, Cohere).

@@ -323,6 +323,23 @@ TEST_CASE("of a model that sees images the language model's tensors are there") 
   }
 }
 
+// As Exaone4Config says which layers have the window.
+TEST_CASE("the windows of EXAONE are those of a number or of letters") {
+  const auto windows = [](const Json& pattern) {
+    Json config = {{"model_type", "exaone4"}, {"num_hidden_layers", 5}, {"sliding_window", 7}};
+    if (pattern != "none") config["sliding_window_pattern"] = pattern;
+    return layer_windows(classic_config(config, true));
+  };
+  CHECK(windows("none") == std::vector<int64_t>{7, 7, 7, 0, 7});  // 4
+  CHECK(windows(2) == std::vector<int64_t>{7, 0, 7, 0, 7});
+  CHECK(windows("LG") == std::vector<int64_t>{7, 0, 7, 0, 0});
+  CHECK(windows(nullptr) == std::vector<int64_t>(5));
+  CHECK(testing::contains(testing::refusal(ErrorKind::kMalformed, [&] { windows("LX"); }),
+                          "sliding_window_pattern: found 'LX', expected a number of layers"));
+  const Json none = {{"model_type", "exaone4"}, {"sliding_window", nullptr}};
+  CHECK(layer_windows(classic_config(none, true)) == std::vector<int64_t>(32));
+}
+
 TEST_CASE("longrope knows its lengths") {
   Json config = Json::parse(str(R"({"model_type": "phi3", "max_position_embeddings": 131072,
       "original_max_position_embeddings": 4096, "rope_scaling": {"type": "su",

@@ -314,6 +314,27 @@ TEST_CASE("the attention factor of yarn is a multiple of the usual one in GGUF")
         Approx(1 / (0.1 * std::log(4.0) + 1)));
 }
 
+// As llama.cpp's converter does.
+TEST_CASE("an alpha of dynamic scaling is in the base of rotation in GGUF") {
+  Json config = tiny_config("hunyuan_v1_dense", 2);
+  config["rope_scaling"] = {{"rope_type", "dynamic"}, {"alpha", 1000.0}, {"factor", 1.0}};
+  GgufWriter writer;
+  set_gguf_config(config, writer);
+  const std::string path = testing::temporary_directory() + "/keys.gguf";
+  writer.write(path);
+  const auto file = read_gguf(path);
+  CHECK(file->metadata.get_number("hunyuan-dense.rope.freq_base") == 1e10);  // head_dim is 4
+  CHECK_FALSE(file->metadata.find("hunyuan-dense.rope.scaling.type").has_value());
+  CHECK(rope_base(config, 4) == Approx(1e10));
+  CHECK(rope_base(config, 128) == Approx(1e4 * std::pow(1000.0, 128.0 / 126)));
+  CHECK(testing::contains(
+      testing::refusal(ErrorKind::kMalformed, [&] { rope_base(config, 2); }),
+      "alpha 1000 makes rope_theta 10000 inf for 2 numbers that rotate, expected a base from"));
+  config["rope_scaling"]["alpha"] = -1;
+  CHECK(testing::contains(testing::refusal(ErrorKind::kMalformed, [&] { rope_base(config, 4); }),
+                          "alpha"));
+}
+
 // The keys that llama.cpp looks for.
 TEST_CASE("families have keys of their own in GGUF") {
   const std::string path = testing::temporary_directory() + "/family.gguf";
@@ -355,6 +376,19 @@ TEST_CASE("families have keys of their own in GGUF") {
     CHECK(file->metadata.find(place + "rope.dimension_sections").has_value() ==
           (type == std::string_view("qwen3_5_moe_text")));
   }
+  const Json granite = {{"num_local_experts", 4},
+                        {"num_experts_per_tok", 2},
+                        {"residual_multiplier", 0.25},
+                        {"rope_interleaved", true}};
+  CHECK_FALSE(written("granitemoe", granite)
+                  ->metadata.find("granitemoe.expert_shared_feed_forward_length")
+                  .has_value());
+  Json shared = granite;
+  shared["shared_intermediate_size"] = 20;
+  shared["model_type"] = "granitemoeshared";
+  const auto with_shared = written("granitemoeshared", shared);
+  CHECK(with_shared->metadata.get_int("granitemoe.expert_shared_feed_forward_length", 0, 99) == 20);
+  CHECK(with_shared->metadata.get_int("granitemoe.expert_count", 0, 99) == 4);
   const auto glm = written("glm4", {{"partial_rotary_factor", 0.5}, {"rope_interleaved", true}});
   CHECK(glm->metadata.get_int("glm4.rope.dimension_count", 0, 99) == 2);
   written("glm4", {{"partial_rotary_factor", 1.0}});  // which Hugging Face takes for a half
@@ -367,6 +401,11 @@ TEST_CASE("families have keys of their own in GGUF") {
       "cohere2",
       {{"logit_scale", 0.25}, {"sliding_window", 7}, {"layer_types", periodic_layer_types(2, 4)}});
   CHECK(second->metadata.get_int("cohere2.attention.sliding_window", 0, 99) == 7);
+  const auto hybrid = written("exaone4", {{"num_hidden_layers", 64},
+                                          {"sliding_window", 7},
+                                          {"layer_types", periodic_layer_types(64, 4)}});
+  CHECK(hybrid->metadata.get_int("exaone4.attention.sliding_window", 0, 99) == 7);
+  written("exaone4", {{"sliding_window", nullptr}, {"layer_types", periodic_layer_types(2, 1)}});
   const Json star = {{"sliding_window", 5}, {"hidden_act", "gelu_pytorch_tanh"}};
   CHECK(
       written("starcoder2", star)->metadata.get_int("starcoder2.attention.sliding_window", 0, 99) ==
@@ -408,6 +447,11 @@ TEST_CASE("names go to GGUF and back") {
       {"glm4", "post_attention_layernorm.weight", "ffn_norm.weight"},
       {"glm4", "mlp.gate_up_proj.weight", "ffn_up.weight"},
       {"seed_oss", "post_attention_layernorm.weight", "post_attention_norm.weight"},
+      {"granitemoe", "block_sparse_moe.router.layer.weight", "ffn_gate_inp.weight"},
+      {"granitemoe", "shared_mlp.up_proj.weight", "ffn_up_shexp.weight"},
+      {"hunyuan-dense", "self_attn.key_layernorm.weight", "attn_k_norm.weight"},
+      {"exaone4", "self_attn.k_norm.weight", "attn_k_norm.weight"},
+      {"exaone4", "post_feedforward_layernorm.weight", "post_ffw_norm.weight"},
       {"starcoder2", "input_layernorm.bias", "attn_norm.bias"},
       {"starcoder2", "mlp.c_fc.bias", "ffn_up.bias"},
       {"command-r", "self_attn.q_norm.weight", "attn_q_norm.weight"},

@@ -100,7 +100,7 @@ SelfAttention::SelfAttention(const Parameters& parameters, const AttentionShape&
               shape.output_bias) {
   if (shape.sinks) sinks_ = parameters.get_f32("sinks", {shape.heads});
   if (shape.qk_norm == QkNorm::kNone) return;
-  const auto norm = [&](const char* name, int64_t heads) -> Norm {
+  const auto norm = [&](const std::string& name, int64_t heads) -> Norm {
     const Parameters place = parameters / name;
     if (shape.qk_norm == QkNorm::kEachHead) {
       return HeadsLayerNorm(place, heads, shape.head_dim, shape.norm.eps);
@@ -108,8 +108,8 @@ SelfAttention::SelfAttention(const Parameters& parameters, const AttentionShape&
     const bool whole = shape.qk_norm == QkNorm::kWhole;
     return Norm(place, (whole ? heads : 1) * shape.head_dim, shape.norm);
   };
-  q_norm_ = norm("q_norm", shape.heads);
-  k_norm_ = norm("k_norm", shape.kv_heads);
+  q_norm_ = norm(shape.q_norm, shape.heads);
+  k_norm_ = norm(shape.k_norm, shape.kv_heads);
 }
 
 Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t layer) const {
@@ -118,8 +118,13 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
   const std::vector<Tensor> qkv = parts_of(qkv_, x, widths);
   auto in_heads = [&](Tensor projected, int64_t count, const std::optional<Norm>& norm) {
     if (norm && shape_.qk_norm == QkNorm::kWhole) projected = (*norm)(projected);
-    const Tensor heads = graph::reshape(projected, {batch, tokens, count, dim});
-    return norm && shape_.qk_norm != QkNorm::kWhole ? (*norm)(heads) : heads;
+    return graph::reshape(projected, {batch, tokens, count, dim});
+  };
+  const auto placed = [&](Tensor heads, const Tensor& table, const std::optional<Norm>& norm) {
+    const bool norms = norm && shape_.qk_norm != QkNorm::kWhole;
+    if (norms && !shape_.rotates_first) heads = (*norm)(heads);
+    if (pass.rope != nullptr) heads = ops::rope(heads, table, pass.rope->interleaved);
+    return norms && shape_.rotates_first ? (*norm)(heads) : heads;
   };
   Tensor queries = qkv[0], gate;
   if (shape_.gated) {
@@ -127,13 +132,9 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
     queries = graph::slice(pairs, 3, 0, dim);
     gate = ops::sigmoid(graph::slice(pairs, 3, dim, 2 * dim));
   }
-  Tensor q = in_heads(queries, shape_.heads, q_norm_);
-  Tensor k = in_heads(qkv[1], shape_.kv_heads, k_norm_);
+  const Tensor q = placed(in_heads(queries, shape_.heads, q_norm_), pass.query_table, q_norm_);
+  Tensor k = placed(in_heads(qkv[1], shape_.kv_heads, k_norm_), pass.rope_table, k_norm_);
   Tensor v = in_heads(qkv[2], shape_.kv_heads, {});
-  if (pass.rope != nullptr) {
-    q = ops::rope(q, pass.query_table, pass.rope->interleaved);
-    k = ops::rope(k, pass.rope_table, pass.rope->interleaved);
-  }
   add_to_cache(pass, layer, k, v);
   const ops::AttentionOptions options = {
       .scale = shape_.scale.value_or(1 / std::sqrt(static_cast<double>(dim))),
@@ -159,9 +160,15 @@ std::variant<SelfAttention, LatentAttention, GatedDeltaNet> token_mixer(
   return SelfAttention(parameters / "self_attn", shape.attention);
 }
 
+Parameters place_of_experts(const Parameters& parameters, const LayerShape& shape) {
+  return shape.experts->takes_additions ? parameters : parameters.without_additions();
+}
+
 std::variant<GatedMlp, PlainMlp, SparseMlp> feed_forward(const Parameters& parameters,
                                                          const LayerShape& shape) {
-  if (shape.experts) return SparseMlp(parameters / shape.experts->name, *shape.experts);
+  if (shape.experts) {
+    return SparseMlp(place_of_experts(parameters, shape) / shape.experts->name, *shape.experts);
+  }
   if (shape.plain_mlp) return PlainMlp(parameters / "mlp", *shape.plain_mlp);
   return GatedMlp(parameters / "mlp", shape.mlp);
 }
@@ -170,6 +177,9 @@ std::variant<GatedMlp, PlainMlp, SparseMlp> feed_forward(const Parameters& param
 
 DecoderLayer::DecoderLayer(const Parameters& parameters, const LayerShape& shape)
     : shape_(shape), mixer_(token_mixer(parameters, shape)), mlp_(feed_forward(parameters, shape)) {
+  if (shape.shared_mlp) {
+    shared_mlp_.emplace(place_of_experts(parameters, shape) / "shared_mlp", *shape.shared_mlp);
+  }
   const auto set = [&](std::optional<Norm>& norm, const std::string& name) {
     if (!name.empty()) norm.emplace(parameters / name, shape.attention.hidden, shape.norm);
   };
@@ -200,7 +210,8 @@ Tensor DecoderLayer::operator()(const Tensor& x, const Pass& pass, int64_t layer
       return part(normed);
     }
   };
-  const Tensor mlp = std::visit(branch, mlp_);
+  Tensor mlp = std::visit(branch, mlp_);
+  if (shared_mlp_) mlp = ops::add(mlp, (*shared_mlp_)(normed));
   return added(attended, mlp, after_mlp_);
 }
 

@@ -62,8 +62,8 @@ bool rounds_activations(DType weights);
 // what attention reads, [batch, kv_heads, positions, head_dim]; without a cache, the given tokens.
 void add_to_cache(const Pass& pass, int64_t layer, Tensor& k, Tensor& v);
 
-// The norm of queries and keys before rotation: of each head, with one weight for all (Qwen3, Gemma
-// 3) or one for each (HeadsLayerNorm), or of all heads at once (OLMo 2).
+// The norm of queries and keys: of each head, with one weight for all (Qwen3, Gemma 3) or one for
+// each (HeadsLayerNorm), or of all heads at once, before rotation (OLMo 2).
 enum class QkNorm { kNone, kHeads, kEachHead, kWhole };
 
 struct AttentionShape {
@@ -74,16 +74,18 @@ struct AttentionShape {
                        // by the sigmoid of (Qwen3.5)
   std::string output = "o_proj";  // name of the output projection
   QkNorm qk_norm = QkNorm::kNone;
-  NormShape norm{};               // of queries and keys
-  std::optional<double> scale{};  // of q · k; none: 1 / √head_dim
-  double cap = 0;                 // of the scaled q · k (ops::soft_cap); 0: none
-  bool sinks = false;             // a parameter per head (ops::AttentionOptions::sinks)
-  int64_t window = 0;             // 0: all positions
-  double dropout = 0;             // of the weights, while training
+  std::string q_norm = "q_norm", k_norm = "k_norm";  // their names
+  bool rotates_first = false;                        // norms of heads are of what rotated (Hunyuan)
+  NormShape norm{};                                  // of queries and keys
+  std::optional<double> scale{};                     // of q · k; none: 1 / √head_dim
+  double cap = 0;      // of the scaled q · k (ops::soft_cap); 0: none
+  bool sinks = false;  // a parameter per head (ops::AttentionOptions::sinks)
+  int64_t window = 0;  // 0: all positions
+  double dropout = 0;  // of the weights, while training
 };
 
 // Grouped-query self-attention (Ainslie et al. 2023): q_proj, k_proj and v_proj, or qkv_proj with
-// their rows one after the other, o_proj and, with a qk_norm, q_norm and k_norm, with sinks, sinks.
+// their rows one after the other, o_proj and, with a qk_norm, the two norms, with sinks, sinks.
 // x [batch, tokens, hidden] → the same.
 class SelfAttention {
  public:
@@ -109,8 +111,9 @@ struct LayerShape {
   std::optional<GatedDeltaNetShape> delta_net{};  // in place of attention, as linear_attn
   std::optional<LatentAttentionShape> latent{};   // in place of attention, as self_attn
   GatedMlpShape mlp;
-  std::optional<PlainMlpShape> plain_mlp{};  // in place of mlp
-  std::optional<SparseMlpShape> experts{};   // in place of mlp
+  std::optional<PlainMlpShape> plain_mlp{};   // in place of mlp
+  std::optional<SparseMlpShape> experts{};    // in place of mlp
+  std::optional<GatedMlpShape> shared_mlp{};  // beside experts, as shared_mlp, with their additions
   NormNames norms{};
   NormShape norm;
   bool parallel = false;      // the mlp is given what the attention is (Cohere)
@@ -133,6 +136,7 @@ class DecoderLayer {
   LayerShape shape_;
   std::variant<SelfAttention, LatentAttention, GatedDeltaNet> mixer_;
   std::variant<GatedMlp, PlainMlp, SparseMlp> mlp_;
+  std::optional<GatedMlp> shared_mlp_;
   std::optional<Norm> before_attention_, after_attention_, before_mlp_, after_mlp_;
 };
 

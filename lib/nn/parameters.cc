@@ -160,6 +160,12 @@ Parameters Parameters::with_normal_weights(double deviation) const {
   return place;
 }
 
+Parameters Parameters::without_additions() const {
+  Parameters place = *this;
+  place.takes_additions_ = false;
+  return place;
+}
+
 Parameters Parameters::with_lora(const LoraOptions& options, uint64_t seed) const {
   tree_->lora = options;
   tree_->lora_seed = seed;
@@ -209,6 +215,7 @@ bool Parameters::has_in_out_weights() const {
 }
 
 std::optional<LowRank> Parameters::low_rank(int64_t in, int64_t out, WeightOrder order) const {
+  if (!takes_additions_) return std::nullopt;
   tree_->linear_layers.insert(last_part(prefix_));
   if (order == WeightOrder::kInOut) tree_->in_out.insert(prefix_);
   if (!tree_->lora) return std::nullopt;

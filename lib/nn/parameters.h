@@ -88,6 +88,8 @@ class Parameters {
   // (biases) start as zeros, whatever modules ask for: the initialisation of language models
   // (Hugging Face's `initializer_range`).
   Parameters with_normal_weights(double deviation) const;
+  // This place, below which no layer has an addition.
+  Parameters without_additions() const;
 
   // The same parameters, with additions to the linear layers that `options` name: trainable ones
   // (B = 0: the model is unchanged at first), or those of `adapter`, whose tensors are named like
@@ -160,6 +162,7 @@ class Parameters {
   std::shared_ptr<Tree> tree_;
   std::string prefix_;
   std::optional<double> normal_deviation_;
+  bool takes_additions_ = true;
 };
 
 }  // namespace lumen::nn

@@ -28,7 +28,7 @@ double rope_theta(const io::Json& config) {
 }
 
 std::vector<double> unscaled(const io::Json& config, int64_t head_dim) {
-  const double base = rope_theta(config);
+  const double base = io::rope_base(config, head_dim);
   std::vector<double> theta(head_dim / 2);
   for (size_t i = 0; i < theta.size(); ++i) {
     theta[i] = std::pow(base, -2 * static_cast<double>(i) / static_cast<double>(head_dim));

@@ -16,7 +16,8 @@ namespace lumen::nn {
 // wavelengths divided by factor, short ones kept, a ramp between; Llama 3.1 model card), "yarn"
 // (Peng et al. 2023), "longrope" (θ_i/factor_i, with factors for contexts up to the original length
 // and others beyond; Ding et al. 2024). "default" and null change nothing; "dynamic" changes
-// nothing up to the original length, which the context is then limited to.
+// nothing up to the original length, which the context is then limited to, but with an "alpha" the
+// base at every length (io::rope_base).
 struct Rope {
   // `config`: Hugging Face keys (io/model_files.h). Throws Error(kUnsupported) for another
   // rope_type and Error(kMalformed) for bad numbers.

@@ -96,8 +96,8 @@ Array stored_whole(const Source& source, const SourceTensor& tensor, int64_t hea
   const bool own = weights.size() > columns;  // of each part
   for (size_t i = 0; i < tensor.parts.size(); ++i) {
     const int64_t expert = static_cast<int64_t>(i) / tensor.stacked;
-    const SourceTensor part{io::name_of_expert(tensor.name, expert), tensor.target,
-                            tensor.parts[i]};
+    const SourceTensor part{tensor.alone ? tensor.name : io::name_of_expert(tensor.name, expert),
+                            tensor.target, tensor.parts[i]};
     const Array array = stored(source, part, head_dim, dtype,
                                own ? weights.subspan(i * columns, columns) : weights, pool);
     std::memcpy(to, array.data(), array.bytes());
@@ -232,7 +232,9 @@ Shape SourceTensor::shape() const {
     if (is_bias) return {each[0], in_turn * each[1]};
     return {std::ssize(parts) / in_turn, each[1], in_turn * each[0]};
   }
-  Shape whole = {std::ssize(parts) / stacked, stacked * array.shape()[0]};
+  Shape whole;
+  if (!alone) whole.push_back(std::ssize(parts) / stacked);
+  whole.push_back(stacked * array.shape()[0]);
   for (int axis = 1; axis < array.shape().rank(); ++axis) whole.push_back(array.shape()[axis]);
   return whole;
 }

@@ -64,6 +64,7 @@ struct SourceTensor {
   // io/fused_experts.h says.
   int64_t in_turn = 0;
   bool is_bias = false;  // of such: the parts are not matrices, but a row for each expert
+  bool alone = false;    // the matrix is no expert's: the whole has no axis of them
 
   Shape shape() const;     // of the whole
   uint64_t bytes() const;  // in the source

@@ -10,6 +10,7 @@
 #include "lib/base/testing.h"
 #include "lib/io/atomic_file.h"
 #include "lib/io/gguf.h"
+#include "lib/io/layer_windows.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_files.h"
 #include "lib/io/safetensors.h"
@@ -81,6 +82,9 @@ void check_same(const std::string& directory) {
       }
     } else if (key == "model_type" && value == "deepseek_v3") {
       CHECK(io::gguf_architecture(first.config) == "deepseek2");  // GLM-4.7-Flash's is the same
+    } else if (key == "rope_theta") {  // GGUF's has an alpha of rope_scaling in it
+      const double base = io::rope_base(first.config, io::get_int(first.config, "head_dim", 1, 99));
+      CHECK(value.get<double>() == Approx(base).epsilon(1e-6));
     } else if (key != "torch_dtype") {
       CHECK(value == first.config[key]);
     }
@@ -153,6 +157,15 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
                  "tie_word_embeddings false cannot be written as GGUF for command-r"));
   CHECK(contains(refused("cohere2", {{"layer_types", {"full_attention", "full_attention"}}}),
                  "layer 0 has no sliding window, which cannot be written as GGUF for cohere2"));
+  CHECK(contains(
+      refused("exaone4",
+              {{"sliding_window", 3}, {"layer_types", {"sliding_attention", "full_attention"}}}),
+      "layer 0 has a sliding window of 3 tokens, which cannot be written as GGUF for exaone4"));
+  CHECK(contains(refused("exaone4", {{"sliding_window", 3},
+                                     {"layer_types", {"full_attention", "full_attention"}}}),
+                 "layers without rotation cannot be written as GGUF for exaone4"));
+  CHECK(contains(refused("hunyuan_v1_dense", {{"attention_bias", true}}),
+                 "attention_bias true cannot be written as GGUF for hunyuan-dense"));
   CHECK(contains(refused("nemotron", {{"tie_word_embeddings", true}}),
                  "tie_word_embeddings true cannot be written as GGUF for nemotron"));
   CHECK(contains(refused("deepseek_v3", {{"rope_interleave", false}}),
@@ -222,6 +235,18 @@ TEST_CASE("norms of the heads of Command R+ keep their shapes in GGUF") {
   const auto file = io::read_gguf(converted(directory));
   CHECK(file->find_tensor("blk.63.attn_q_norm.weight")->shape == Shape{2, 8});
   CHECK(file->find_tensor("blk.63.attn_k_norm.weight")->shape == Shape{1, 8});
+}
+
+TEST_CASE("EXAONE of 64 layers keeps its windows in GGUF") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "exaone4"}});
+  io::Json config = def.tiny_configs()[1];
+  config.update({{"num_hidden_layers", 64},
+                 {"layer_types", io::periodic_layer_types(64, 4)},
+                 {"hidden_size", 16},
+                 {"intermediate_size", 16},
+                 {"num_attention_heads", 2},
+                 {"num_key_value_heads", 1}});
+  check_same(model_directory(def, config, text::TokenizerKind::kByteLevelBpe));
 }
 
 TEST_CASE("what lumen-run would refuse is not converted") {

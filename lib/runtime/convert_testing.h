@@ -64,12 +64,17 @@ inline void make_sayable(io::Json& config) {
     config["num_key_value_heads"] = config["num_attention_heads"];
     config.erase("attention_bias");
   }
+  if (type == "exaone4") {
+    config.erase("layer_types");
+    config["sliding_window"] = nullptr;
+  }
   if (type == "nemotron") config["tie_word_embeddings"] = false;
   if (type == "starcoder2") config.erase("use_bias");
   if (type.starts_with("cohere")) {
     config["tie_word_embeddings"] = true;
     for (const char* key : {"attention_bias", "use_qk_norm"}) config.erase(key);
   }
+  if (type == "hunyuan_v1_dense") config.erase("attention_bias");
   if (type == "seed_oss" || type == "ernie4_5") {
     for (const char* key : {"attention_out_bias", "mlp_bias", "use_bias"}) config.erase(key);
   }

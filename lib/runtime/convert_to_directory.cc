@@ -65,6 +65,8 @@ std::string_view architecture_class(const std::string& model_type) {
       {"gemma2", "Gemma2ForCausalLM"},
       {"gemma3_text", "Gemma3ForCausalLM"},
       {"granite", "GraniteForCausalLM"},
+      {"granitemoe", "GraniteMoeForCausalLM"},
+      {"granitemoeshared", "GraniteMoeSharedForCausalLM"},
       {"olmo2", "Olmo2ForCausalLM"},
       {"olmo3", "Olmo3ForCausalLM"},
       {"phi3", "Phi3ForCausalLM"},
@@ -80,6 +82,8 @@ std::string_view architecture_class(const std::string& model_type) {
       {"seed_oss", "SeedOssForCausalLM"},
       {"glm4", "Glm4ForCausalLM"},
       {"ernie4_5", "Ernie4_5ForCausalLM"},
+      {"exaone4", "Exaone4ForCausalLM"},
+      {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"},
       {"cohere", "CohereForCausalLM"},
       {"cohere2", "Cohere2ForCausalLM"},
       {"nemotron", "NemotronForCausalLM"},
@@ -159,25 +163,25 @@ Files files_of_directory(const io::ModelFiles& files, io::Json& config) {
 // The tensors of experts as files have them, of all experts of a layer one (io/fused_experts.h), in
 // place of those of each.
 std::vector<SourceTensor> with_fused_experts(std::vector<SourceTensor> tensors,
-                                             io::ExpertsForm form) {
+                                             const io::Json& config) {
+  const bool in_turn = io::experts_form(config) == io::ExpertsForm::kInTurn;
   std::vector<SourceTensor> result;
   std::map<std::string, size_t> fused;  // places in `result`
   for (SourceTensor& tensor : tensors) {
-    const std::string_view place = io::experts_place(tensor.name);
-    if (place.empty()) {
+    const std::string target = io::fused_name(config, tensor.name);
+    if (target.empty()) {
       result.push_back(std::move(tensor));
       continue;
     }
     const bool is_down = tensor.name.find(".down_proj.") != tensor.name.npos;
     const bool is_up = tensor.name.find(".up_proj.") != tensor.name.npos;
     const auto expert = io::expert_number(tensor.name);
-    const std::string target =
-        str(place, is_down ? "down_proj" : "gate_up_proj", expert ? "" : "_bias");
     const auto [found, is_new] = fused.emplace(target, result.size());
     if (is_new) {
       SourceTensor& all = result.emplace_back(SourceTensor{tensor.name, target, tensor.array});
-      (form == io::ExpertsForm::kInTurn ? all.in_turn : all.stacked) = is_down ? 1 : 2;
-      all.is_bias = !expert;
+      (in_turn ? all.in_turn : all.stacked) = is_down ? 1 : 2;
+      all.is_bias = in_turn && !expert;
+      all.alone = !in_turn && !expert;
     }
     SourceTensor& all = result[found->second];
     const int64_t of_each = is_down ? 1 : 2;
@@ -224,9 +228,8 @@ std::vector<SourceTensor> directory_tensors(const Source& source) {
     tensor.rate = rate_form(name, false);
     if (tensor.rate != RateForm::kAsItIs) tensor.target = other_rate_name(name);
   }
-  const io::ExpertsForm form = io::experts_form(files.config);
-  const bool fuses = form != io::ExpertsForm::kEachItsOwn;
-  return fuses ? with_fused_experts(std::move(tensors), form) : tensors;
+  const bool fuses = io::experts_form(files.config) != io::ExpertsForm::kEachItsOwn;
+  return fuses ? with_fused_experts(std::move(tensors), files.config) : tensors;
 }
 
 }  // namespace

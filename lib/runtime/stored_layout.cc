@@ -21,7 +21,7 @@ constexpr std::string_view kLogRate = ".linear_attn.A_log", kRate = ".linear_att
 void fuse_experts(NamedArrays& tensors, const io::Json& config) {
   if (io::experts_form(config) == io::ExpertsForm::kEachItsOwn) return;
   for (auto& [name, array] : tensors) {
-    if (array.dtype() == DType::kF32 || io::experts_place(name).empty()) continue;
+    if (array.dtype() == DType::kF32 || io::fused_name(config, name).empty()) continue;
     array = nn::float32_copy(array);
   }
   io::join_experts(config, tensors);

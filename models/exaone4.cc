@@ -1,0 +1,54 @@
+// EXAONE 4.0 (LG AI Research 2025, "EXAONE 4.0: Unified Large Language Models Integrating
+// Non-reasoning and Reasoning Modes").
+//
+// Loads EXAONE 4.0 1.2B and 32B. Differs from plain Llama by norms after each branch instead of
+// before it, and of every query and key head before rotation. The larger has a sliding window in
+// three of four layers, and no rotation in the fourth.
+#include "lib/io/layer_windows.h"
+#include "models/decoder_lm.h"
+
+namespace lumen::models {
+namespace exaone4 {
+
+std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
+  const nn::DecoderConfig config(json);
+  nn::LayerShape layer = plain_layer(config);
+  layer.attention.qkv_bias = layer.attention.output_bias = false;  // whatever the config says
+  layer.attention.qk_norm = nn::QkNorm::kHeads;
+  layer.norms = {.before_attention = "",
+                 .after_attention = "post_attention_layernorm",
+                 .before_mlp = "",
+                 .after_mlp = "post_feedforward_layernorm"};
+  const std::vector<int64_t> windows = io::layer_windows(json);
+  const bool rotates_all = config.sliding_window == 0;
+  const auto rotation = [=](int64_t i) {
+    const bool rotates = rotates_all || windows[static_cast<size_t>(i)] > 0;
+    return rotates ? Rotation::kGlobal : Rotation::kNone;
+  };
+  return std::make_unique<DecoderLm>(
+      json, config, parameters,
+      DecoderShape{.layer = with_windows(layer, windows), .rotation = rotation});
+}
+
+std::vector<io::Json> tiny_configs() {
+  const io::Json base = {{"model_type", "exaone4"},   {"hidden_size", 32},
+                         {"intermediate_size", 48},   {"num_hidden_layers", 2},
+                         {"num_attention_heads", 4},  {"num_key_value_heads", 2},
+                         {"vocab_size", 37},          {"max_position_embeddings", 64},
+                         {"rms_norm_eps", 1e-5},      {"rope_theta", 1e6},
+                         {"sliding_window", nullptr}, {"tie_word_embeddings", true}};
+  io::Json hybrid = base;
+  hybrid["sliding_window"] = 3;
+  hybrid["layer_types"] = {"sliding_attention", "full_attention"};
+  hybrid["tie_word_embeddings"] = false;
+  return {base, hybrid};
+}
+
+constexpr std::string_view kModelTypes[] = {"exaone4"};
+
+}  // namespace exaone4
+
+extern const ModelDef kExaone4;
+const ModelDef kExaone4 = {"exaone4", exaone4::kModelTypes, exaone4::make, exaone4::tiny_configs};
+
+}  // namespace lumen::models

@@ -1,0 +1,50 @@
+// Hunyuan (Tencent 2025, the dense models of the "Hunyuan-A13B Technical Report").
+//
+// Loads Hunyuan 0.5B, 1.8B, 4B and 7B. Differs from plain Llama by norms of every query and key
+// head, after rotation, whose base an `alpha` of rope_scaling stretches (NTK-aware scaling).
+#include "models/decoder_lm.h"
+
+namespace lumen::models {
+namespace hunyuan {
+
+std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
+  const nn::DecoderConfig config(json);
+  nn::LayerShape layer = plain_layer(config);
+  layer.attention.qk_norm = nn::QkNorm::kHeads;
+  layer.attention.q_norm = "query_layernorm";
+  layer.attention.k_norm = "key_layernorm";
+  layer.attention.rotates_first = true;
+  return std::make_unique<DecoderLm>(json, config, parameters,
+                                     DecoderShape{.layer = [=](int64_t) { return layer; }});
+}
+
+std::vector<io::Json> tiny_configs() {
+  const io::Json base = {
+      {"model_type", "hunyuan_v1_dense"},
+      {"hidden_size", 24},
+      {"intermediate_size", 40},
+      {"num_hidden_layers", 2},
+      {"num_attention_heads", 4},
+      {"num_key_value_heads", 2},
+      {"head_dim", 16},
+      {"vocab_size", 37},
+      {"max_position_embeddings", 64},
+      {"rms_norm_eps", 1e-5},
+      {"rope_theta", 1e4},
+      {"rope_scaling", {{"rope_type", "dynamic"}, {"alpha", 1000.0}, {"factor", 1.0}}},
+      {"tie_word_embeddings", true}};
+  io::Json biased = base;
+  biased["attention_bias"] = true;
+  biased["tie_word_embeddings"] = false;
+  biased.erase("rope_scaling");
+  return {base, biased};
+}
+
+constexpr std::string_view kModelTypes[] = {"hunyuan_v1_dense"};
+
+}  // namespace hunyuan
+
+extern const ModelDef kHunyuan;
+const ModelDef kHunyuan = {"hunyuan", hunyuan::kModelTypes, hunyuan::make, hunyuan::tiny_configs};
+
+}  // namespace lumen::models
