@@ -23,17 +23,19 @@ Tensor turned(const Tensor& matrices) {
   return graph::permute(matrices, {0, 2, 1});
 }
 
-bool is_fixed(const Tensor& x) {
-  return graph::is_constant(*x.node());
+// x, computed now if nothing of what it is made of can change.
+Tensor computed_once(const Tensor& x, std::initializer_list<Tensor> of) {
+  const bool fixed =
+      std::ranges::all_of(of, [](const Tensor& part) { return graph::is_constant(*part.node()); });
+  return fixed ? graph::constant(x.eval()) : x;
 }
 
-// A weight as float32, its addition worked in: computed once if it does not change.
+// A weight as float32, its addition worked in.
 Tensor whole(const Tensor& weight, const std::optional<LowRank>& addition) {
   const graph::AutocastScope precision(DType::kF32);
   const Tensor sum = graph::contiguous(worked_in(weight, addition), DType::kF32);
-  const bool fixed =
-      is_fixed(weight) && (!addition || (is_fixed(addition->a) && is_fixed(addition->b)));
-  return fixed ? graph::constant(sum.eval()) : sum;
+  return addition ? computed_once(sum, {weight, addition->a, addition->b})
+                  : computed_once(sum, {weight});
 }
 
 Tensor with_columns(const Tensor& x, int64_t columns) {
@@ -61,19 +63,25 @@ LatentAttention::LatentAttention(const Parameters& parameters, const LatentAtten
     q_a_.emplace(parameters / "q_a_proj", s.hidden, s.query_rank, s.bias);
     q_norm_.emplace(parameters / "q_a_layernorm", s.query_rank, s.eps);
   }
-  if (!parameters.has("kv_b_proj.weight") && parameters.has("k_b_proj.weight")) {
-    const auto part = [&](const char* name, const Shape& shape) {
-      return whole((parameters / name).get("weight", shape), {});
-    };
-    keys_ = turned(part("k_b_proj", {s.heads, s.rank, s.key_dim}));
-    values_ = part("v_b_proj", {s.heads, s.value_dim, s.rank});
-    return;
+  const int64_t rows = s.key_dim + s.value_dim, all = s.heads * rows;
+  const Parameters place = parameters / "kv_b_proj";
+  Tensor weight;
+  std::optional<LowRank> addition;
+  if (!place.has("weight") && parameters.has("k_b_proj.weight")) {
+    const Tensor keys = (parameters / "k_b_proj").get("weight", {s.heads, s.rank, s.key_dim});
+    const Tensor values = (parameters / "v_b_proj").get("weight", {s.heads, s.value_dim, s.rank});
+    const Tensor parts[] = {turned(graph::contiguous(keys, DType::kF32)),
+                            graph::contiguous(values, DType::kF32)};
+    weight = computed_once(graph::reshape(ops::concat(parts, 1), {all, s.rank}), {keys, values});
+    addition = place.low_rank(s.rank, all);
+  } else {
+    kv_b_.emplace(place, s.rank, all, false);
+    weight = kv_b_->weight;
+    addition = kv_b_->addition;
   }
-  const int64_t rows = s.key_dim + s.value_dim;
-  kv_b_.emplace(parameters / "kv_b_proj", s.rank, s.heads * rows, false);
-  const Tensor all = graph::reshape(whole(kv_b_->weight, kv_b_->addition), {s.heads, rows, s.rank});
-  keys_ = graph::slice(all, 1, 0, s.key_dim);
-  values_ = graph::slice(all, 1, s.key_dim, rows);
+  const Tensor joined = graph::reshape(whole(weight, addition), {s.heads, rows, s.rank});
+  keys_ = graph::slice(joined, 1, 0, s.key_dim);
+  values_ = graph::slice(joined, 1, s.key_dim, rows);
 }
 
 Tensor LatentAttention::queries(const Tensor& x) const {

@@ -201,12 +201,33 @@ nn::Parameters checked_parameters(const io::ModelFiles& files, const LoraAdapter
   });
 }
 
+namespace {
+
+// Throws if the adapter adds to a matrix whose rows a file has apart, where they would stay as they
+// are.
+void require_joined_rows(const io::ModelFiles& files, const LoraAdapter& adapter,
+                         const std::string& place) {
+  const bool apart = std::ranges::any_of(files.tensors, [](const auto& tensor) {
+    return !nn::joined_rows_name(tensor.first).empty();
+  });
+  const bool adds = std::ranges::any_of(adapter.tensors, [](const auto& tensor) {
+    return tensor.first.find(".kv_b_proj.") != std::string::npos;
+  });
+  if (!apart || !adds) return;
+  fail(ErrorKind::kUnsupported, "adapter ", place, ": adds to kv_b_proj, of which ",
+       quoted(files.path), " has the rows of keys and of values apart: make a directory of it, ",
+       "lumen-convert MODEL.gguf DIRECTORY, and convert that with --lora");
+}
+
+}  // namespace
+
 Source open_source(io::ModelFiles files, const ConvertOptions& options) {
   std::optional<io::ImportanceMatrix> importance;
   if (options.imatrix) importance = io::read_importance_matrix(*options.imatrix);
   if (!options.lora) return {std::move(files), std::nullopt, std::move(importance)};
   LoraAdapter adapter = read_adapter(*options.lora, files.config);
   ThreadPool pool(1);
+  require_joined_rows(files, adapter, *options.lora);
   with_context(*options.lora, [&] {
     require_finite(adapter.tensors, pool);
     apply_adapter(adapter, files.config, files.tensors);

@@ -1,6 +1,7 @@
 // Conversions of models with latent attention (DeepSeek): the forms that files have of kv_b_proj,
 // and layers that guess further tokens.
 #include <algorithm>
+#include <cmath>
 
 #include "lib/base/relative_error.h"
 #include "lib/base/strings.h"
@@ -86,6 +87,41 @@ TEST_CASE("files with the rows of kv_b_proj for keys and values apart are read a
     CHECK(relative_error(logits(back), want) < 1e-6);
     CHECK(io::read_json(back + "/config.json")["n_group"] == config["n_group"]);
   }
+}
+
+TEST_CASE("adapters of kv_b_proj run where its rows are apart, and are not lost in conversions") {
+  io::Json config;
+  const std::string directory = latent_directory(config);
+  const std::string parted = with_parted_rows(converted(directory), config, false);
+  const int64_t rows = 4 * (8 + 14), rank = 24;
+  std::vector<float> a(static_cast<size_t>(2 * rank)), b(static_cast<size_t>(2 * rows));
+  for (size_t i = 0; i < a.size(); ++i) a[i] = 0.3f * std::sin(static_cast<float>(i));
+  for (size_t i = 0; i < b.size(); ++i) b[i] = 0.2f * std::cos(static_cast<float>(3 * i));
+  const std::string adapter = lumen::testing::temporary_directory();
+  NamedArrays tensors;
+  for (int layer : {0, 1}) {
+    const std::string place = str("base_model.model.model.layers.", layer, ".self_attn.kv_b_proj.");
+    tensors[place + "lora_A.weight"] = Array::from<float>(a, {2, rank});
+    tensors[place + "lora_B.weight"] = Array::from<float>(b, {rows, 2});
+  }
+  io::write_safetensors(adapter + "/adapter_model.safetensors", tensors);
+  const io::Json peft = {
+      {"peft_type", "LORA"}, {"r", 2}, {"lora_alpha", 4}, {"target_modules", {"kv_b_proj"}}};
+  io::write_file_atomically(adapter + "/adapter_config.json", peft.dump());
+  const std::vector<float> want = logits(directory, adapter);
+  CHECK(relative_error(logits(directory), want) > 1e-3);
+  CHECK(relative_error(logits(parted, adapter), want) < 1e-6);
+  ConvertOptions options;
+  options.model = parted;
+  options.output = lumen::testing::temporary_directory() + "/model.gguf";
+  options.lora = adapter;
+  CHECK(lumen::testing::contains(
+      lumen::testing::refusal(ErrorKind::kUnsupported, [&] { convert(options); }),
+      "has the rows of keys and of values apart"));
+  options.model = converted_directory(parted, "f32");
+  options.type = "f32";
+  REQUIRE(convert(options) == 0);
+  CHECK(relative_error(logits(*options.output), want) < 1e-5);
 }
 
 TEST_CASE("rows of kv_b_proj apart are joined in what training writes") {
