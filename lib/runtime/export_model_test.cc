@@ -506,6 +506,49 @@ TEST_CASE(
   }
 }
 
+TEST_CASE(
+    "DeepSeek-V3 is trained, whole and by additions, also where rows of kv_b_proj are apart") {
+  io::Json config = mixture_config("deepseek_v3");
+  config.update({{"num_key_value_heads", 2},
+                 {"q_lora_rank", 12},
+                 {"kv_lora_rank", 24},
+                 {"qk_nope_head_dim", 8},
+                 {"qk_rope_head_dim", 16},
+                 {"v_head_dim", 10},
+                 {"n_routed_experts", 4},
+                 {"n_shared_experts", 1},
+                 {"num_experts_per_tok", 2},
+                 {"n_group", 2},
+                 {"topk_group", 1},
+                 {"first_k_dense_replace", 1}});
+  for (const char* key :
+       {"num_experts", "num_local_experts", "mlp_only_layers", "sliding_window"}) {
+    config.erase(key);
+  }
+  const std::string base = random_base(config), place = lumen::testing::temporary_directory(),
+                    whole = lumen::testing::temporary_directory();
+  const auto recipe = read_recipe({"l.toml", text_recipe(kLlama).directory,
+                                   lora_recipe(base, "targets = [\"kv_b_proj\", \"up_proj\"]\n")},
+                                  {"data.on_too_long=split"});
+  const auto task = make_task(recipe, {.threads = 1});
+  losses(*task, 2);
+  task->export_model(place);
+  const io::Json peft = io::read_json(place + "/adapter_config.json");
+  CHECK(peft["target_modules"] == io::Json::array({"kv_b_proj"}));
+  // By this name PEFT takes experts for meant.
+  CHECK(peft["target_parameters"] ==
+        io::Json::array({"model.layers.0.mlp.up_proj.weight",
+                         "model.layers.1.mlp.shared_experts.up_proj.weight"}));
+  const auto trained = make_task(whole_recipe(base, {"train.batch_size=4"}), {.threads = 1});
+  const auto before = losses(*trained, 8);
+  CHECK(before.back() < before.front());
+  trained->export_model(whole);
+  const auto tensors = io::read_safetensors(whole + "/model.safetensors")->arrays();
+  CHECK(tensors.contains("model.layers.1.mlp.gate.e_score_correction_bias"));
+  CHECK(tensors.contains("model.layers.1.mlp.experts.3.up_proj.weight"));
+  CHECK(tensors.contains("model.layers.1.self_attn.kv_b_proj.weight"));
+}
+
 TEST_CASE("the router of gpt-oss is a parameter for PEFT") {
   const std::string base = random_base(mixture_config("gpt_oss")),
                     place = lumen::testing::temporary_directory();
