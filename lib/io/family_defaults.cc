@@ -391,11 +391,21 @@ void complete_any_deepseek(Json& config) {
   const int64_t first = get_int(config, "first_k_dense_replace", 0, limits::kLayers, 0);
   const int64_t step = get_int(config, "moe_layer_freq", 1, limits::kLayers, 1);
   const Json* types = find_value(config, "mlp_layer_types");
+  if (types != nullptr && (!types->is_array() || std::ssize(*types) != layers)) {
+    fail(ErrorKind::kMalformed, "mlp_layer_types: found ", describe(types),
+         ", expected an array of ", layers, " types, one per layer");
+  }
   Json dense = Json::array();
   for (int64_t i = 0; i < layers; ++i) {
-    const auto at = static_cast<size_t>(i);
-    const bool listed = types != nullptr && types->is_array() && at < types->size();
-    const bool sparse = listed ? (*types)[at] != "dense" : i >= first && i % step == 0;
+    bool sparse = i >= first && i % step == 0;
+    if (types != nullptr) {
+      const Json& type = (*types)[static_cast<size_t>(i)];
+      sparse = type == "sparse";
+      if (!sparse && type != "dense") {
+        fail(ErrorKind::kMalformed, "mlp_layer_types: found ", describe(&type),
+             ", expected dense or sparse");
+      }
+    }
     if (!sparse) dense.push_back(i);
   }
   config["mlp_only_layers"] = std::move(dense);

@@ -233,6 +233,35 @@ TEST_CASE("newer and older spellings of a config become the classic one") {
       4096);
 }
 
+TEST_CASE("a config of DeepSeek says which layers have experts and what rotates") {
+  const auto config = [](const std::string& more) {
+    return open_model(make_directory(str("{\"model_type\": ", more, ", ", kSizes, "}"),
+                                     {"model.embed_tokens.weight"}))
+        .config;
+  };
+  const Json v2 = config(R"("deepseek_v2", "first_k_dense_replace": 1, "q_lora_rank": null)");
+  CHECK(v2["mlp_only_layers"] == Json::array({0}));
+  CHECK(v2["head_dim"] == 64);
+  CHECK(v2["q_lora_rank"].is_null());
+  CHECK(v2["num_experts"] == 64);
+  CHECK(v2["rope_interleaved"] == true);
+  CHECK(config(R"("deepseek_v2")")["q_lora_rank"] == 1536);
+  const Json v3 = config(R"("deepseek_v3", "first_k_dense_replace": 0, "moe_layer_freq": 2,
+      "rope_interleave": false, "topk_method": "greedy")");
+  CHECK(v3["mlp_only_layers"] == Json::array({1}));
+  CHECK(v3["rope_interleaved"] == false);
+  CHECK(v3["topk_method"] == "noaux_tc");
+  const Json glm = config(R"("glm4_moe_lite", "mlp_layer_types": ["sparse", "dense"])");
+  CHECK(glm["mlp_only_layers"] == Json::array({1}));
+  CHECK(glm["n_group"] == 1);
+  for (const char* types : {R"(["dense"])", R"(["dense", "thin"])", R"({"dense": 1})"}) {
+    const std::string message = lumen::testing::refusal(ErrorKind::kMalformed, [&] {
+      config(str(R"("glm4_moe_lite", "mlp_layer_types": )", types));
+    });
+    CHECK(lumen::testing::contains(message, "mlp_layer_types: found "));
+  }
+}
+
 TEST_CASE("a config of Gemma 3 is completed as its class has it") {
   const Json config = open_model(make_directory(R"({"model_type": "gemma3", "text_config": {
       "hidden_size": 64, "intermediate_size": 8, "num_hidden_layers": 7, "vocab_size": 10,

@@ -30,10 +30,14 @@ Tensor computed_once(const Tensor& x, std::initializer_list<Tensor> of) {
   return fixed ? graph::constant(x.eval()) : x;
 }
 
-// A weight as float32, its addition worked in.
+// A weight of which a part is multiplied by itself, its addition worked in: float32, or what is
+// stored in fewer bits, in 16.
 Tensor whole(const Tensor& weight, const std::optional<LowRank>& addition) {
   const graph::AutocastScope precision(DType::kF32);
-  const Tensor sum = graph::contiguous(worked_in(weight, addition), DType::kF32);
+  const DType type = is_quantized(weight.dtype()) ? DType::kF16
+                     : addition                   ? DType::kF32
+                                                  : weight.dtype();
+  const Tensor sum = graph::contiguous(worked_in(weight, addition), type);
   return addition ? computed_once(sum, {weight, addition->a, addition->b})
                   : computed_once(sum, {weight});
 }
@@ -70,8 +74,10 @@ LatentAttention::LatentAttention(const Parameters& parameters, const LatentAtten
   if (!place.has("weight") && parameters.has("k_b_proj.weight")) {
     const Tensor keys = (parameters / "k_b_proj").get("weight", {s.heads, s.rank, s.key_dim});
     const Tensor values = (parameters / "v_b_proj").get("weight", {s.heads, s.value_dim, s.rank});
-    const Tensor parts[] = {turned(graph::contiguous(keys, DType::kF32)),
-                            graph::contiguous(values, DType::kF32)};
+    const DType type = is_quantized(keys.dtype()) || is_quantized(values.dtype())
+                           ? DType::kF16
+                           : promote(keys.dtype(), values.dtype());
+    const Tensor parts[] = {turned(graph::contiguous(keys, type)), graph::contiguous(values, type)};
     weight = computed_once(graph::reshape(ops::concat(parts, 1), {all, s.rank}), {keys, values});
     addition = place.low_rank(s.rank, all);
   } else {

@@ -60,7 +60,7 @@ class LatentAttention {
   Linear kv_a_;
   RmsNorm kv_norm_;
   std::optional<Linear> kv_b_;
-  Tensor keys_, values_;  // K and V of all heads, float32 [heads, key_dim or value_dim, rank]
+  Tensor keys_, values_;  // K and V of all heads [heads, key_dim or value_dim, rank], not quantised
   Linear o_proj_;
 };
 
