@@ -238,7 +238,7 @@ std::string without_expert(const std::string& name, int64_t& expert) {
   return str(front.substr(0, point), "_exps", kEnd);
 }
 
-// Models that are called otherwise in Hugging Face, and not in GGUF.
+// Models that are called otherwise in Hugging Face, and likewise in GGUF.
 bool is_like_deepseek_v2(std::string_view model_type) {
   return model_type == "deepseek_v3" || model_type == "glm4_moe_lite";
 }
@@ -339,7 +339,7 @@ std::string gguf_architecture(const Json& config) {
   }
   fail(ErrorKind::kUnsupported, "model_type ", quoted(type),
        " has no architecture of GGUF that Lumen knows; known are mistral, mixtral, olmo3, "
-       "granitemoeshared, ",
+       "granitemoeshared, deepseek_v3, glm4_moe_lite, ",
        known);
 }
 

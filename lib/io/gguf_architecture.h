@@ -19,7 +19,8 @@ enum class RotaryRows { kHalves, kPairsInGguf, kPairs };
 struct Architecture {
   std::string_view name;        // general.architecture
   std::string_view model_type;  // of a config.json; Llama and OLMo 2 with windows, Llama with
-                                // experts and Granite with one more are called otherwise
+                                // experts, Granite with one more, DeepSeek-V3 and GLM-4.7-Flash
+                                // are called otherwise
   RotaryRows rotary;
   std::span<const Renaming> own_tensors = {};    // of a layer, before those that all have
   std::span<const Renaming> model_tensors = {};  // that are there once, likewise

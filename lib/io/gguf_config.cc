@@ -5,7 +5,7 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/gguf_architecture.h"
-#include "lib/io/gguf_keys.h"
+#include "lib/io/gguf_families.h"
 #include "lib/io/model_formats.h"
 
 namespace lumen::io {
@@ -156,6 +156,12 @@ Json config_of_gguf(const GgufFile& file) {
                               {"attention_factor", keys.number(kYarnAttention, 1.0)}};
   }
   read_family_keys(architecture.name, keys, config);
+  // Some files of GLM-4.7-Flash do not say by which scores experts are chosen.
+  if (latent && expert_count(keys) > 0) {
+    const int64_t first = config["first_k_dense_replace"].get<int64_t>();
+    const bool corrected = file.find_tensor(str("blk.", first, ".exp_probs_b.bias")) != nullptr;
+    if (corrected) set_sigmoid_scores(config);
+  }
   if (architecture.name == "qwen3next") {
     config["linear_inputs_apart"] = file.find_tensor("blk.0.attn_gate.weight") != nullptr;
   }

@@ -4,7 +4,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
-#include "lib/io/gguf_keys.h"
+#include "lib/io/gguf_families.h"
 #include "lib/io/layer_windows.h"
 
 namespace lumen::io {
@@ -39,14 +39,12 @@ void read_choice(const ArchitectureKeys& keys, Json& config) {
     fail(ErrorKind::kUnsupported, "deepseek2.", kGating, " ", gating,
          " is not supported; known are ", kSoftmax, " (softmax) and ", kSigmoid, " (sigmoid)");
   }
-  if (gating == kSigmoid) config["model_type"] = "deepseek_v3";
   const int64_t groups = keys.integer_or(1, kGroups, limits::kExperts);
   config["n_group"] = groups;
   config["topk_group"] = keys.integer_or(groups, kUsedGroups, groups);
-  config["topk_method"] = gating == kSigmoid ? "noaux_tc"
-                          : groups > 1       ? "group_limited_greedy"
-                                             : "greedy";
-  config["scoring_func"] = gating == kSigmoid ? "sigmoid" : "softmax";
+  config["topk_method"] = groups > 1 ? "group_limited_greedy" : "greedy";
+  config["scoring_func"] = "softmax";
+  if (gating == kSigmoid) set_sigmoid_scores(config);
 }
 
 // How experts are chosen of a model that has some.
@@ -97,6 +95,12 @@ void write_score_scale(const Json& config, const KeyWriter& keys) {
 }
 
 }  // namespace
+
+void set_sigmoid_scores(Json& config) {
+  config["model_type"] = "deepseek_v3";
+  config["topk_method"] = "noaux_tc";
+  config["scoring_func"] = "sigmoid";
+}
 
 void read_deepseek2(const ArchitectureKeys& keys, Json& config) {
   leave_out_guessing_layers(keys, config);

@@ -1,12 +1,13 @@
 // What files of single architectures say in keys of their own; what has no key, such as which
 // layers have a window, is the same in all files of an architecture. Keys:
 // https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+#include "lib/io/gguf_families.h"
+
 #include <algorithm>
 #include <array>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
-#include "lib/io/gguf_keys.h"
 #include "lib/io/layer_windows.h"
 
 namespace lumen::io {
@@ -59,12 +60,6 @@ void write_windows(const Json& config, const KeyWriter& keys, int64_t period) {
   write_window(config, keys);
 }
 
-// --- Experts -----------------------------------------------------------------------------------
-
-constexpr const char* kExpertCount = "expert_count";
-constexpr const char* kExpertUsed = "expert_used_count";
-constexpr const char* kSharedLength = "expert_shared_feed_forward_length";
-
 // --- What only one architecture has ------------------------------------------------------------
 
 void read_llama(const ArchitectureKeys& keys, Json& config) {
@@ -84,98 +79,6 @@ void write_llama(const Json& config, const KeyWriter& keys) {
   write_window(config, keys);
   if (get_string(config, "model_type") != "mixtral") return;
   write_experts(config, "num_local_experts", "intermediate_size", keys);
-}
-
-// Throws if `key` says that there are biases that other readers do not add.
-void require_no_bias(const Json& config, const char* key) {
-  if (!get_bool(config, key, false)) return;
-  cannot_write(gguf_architecture(config), str(key, " true"), "add no such biases");
-}
-
-// Throws if the output is the embedding.
-void require_own_output(const Json& config) {
-  if (!get_bool(config, "tie_word_embeddings", false)) return;
-  cannot_write(gguf_architecture(config), "tie_word_embeddings true",
-               "look for an output of its own");
-}
-
-// Of these architectures all layers have experts and see all tokens, and the probabilities of the
-// chosen experts add up to 1, or never do.
-void require_usual_experts(const Json& config, std::string_view architecture, bool normalized) {
-  const std::vector<bool> sparse = sparse_layers(config);
-  if (std::find(sparse.begin(), sparse.end(), false) != sparse.end()) {
-    cannot_write(architecture, "layers without experts", "look for experts in every layer");
-  }
-  const bool found = get_bool(config, "norm_topk_prob", false);
-  if (found && !normalized) {
-    cannot_write(architecture, "norm_topk_prob true",
-                 "take the chosen experts' weights as they are whatever a file says");
-  }
-  if (normalized && !found) {
-    cannot_write(architecture, "norm_topk_prob false",
-                 "make the chosen experts' weights add up to 1 whatever a file says");
-  }
-  if (find_value(config, "sliding_window") != nullptr) {
-    cannot_write(architecture, "a sliding window", "attend to all tokens");
-  }
-}
-
-// Qwen's mixtures.
-void read_qwen_experts(const ArchitectureKeys& keys, bool normalized, Json& config) {
-  read_experts(keys, "num_experts", config);
-  const int64_t used = config["num_experts_per_tok"].get<int64_t>();
-  const int64_t length = std::max<int64_t>(1, config["intermediate_size"].get<int64_t>() / used);
-  config["moe_intermediate_size"] = keys.integer_or(length, kExpertLength, limits::kDim);
-  config["norm_topk_prob"] = normalized;
-}
-
-void read_qwen3moe(const ArchitectureKeys& keys, Json& config) {
-  read_qwen_experts(keys, true, config);
-}
-
-void write_qwen3moe(const Json& config, const KeyWriter& keys) {
-  require_usual_experts(config, "qwen3moe", true);
-  write_experts(config, "num_experts", "moe_intermediate_size", keys);
-}
-
-// The same with the expert that all tokens go through.
-void read_shared_experts(const ArchitectureKeys& keys, bool normalized, Json& config) {
-  read_qwen_experts(keys, normalized, config);
-  config["shared_expert_intermediate_size"] =
-      keys.integer_or(config["intermediate_size"].get<int64_t>(), kSharedLength, limits::kDim);
-}
-
-void write_shared_experts(const Json& config, bool normalized, const KeyWriter& keys) {
-  require_usual_experts(config, gguf_architecture(config), normalized);
-  write_experts(config, "num_experts", "moe_intermediate_size", keys);
-  keys.integer(kSharedLength, get_int(config, "shared_expert_intermediate_size", 1, limits::kDim));
-}
-
-void read_qwen2moe(const ArchitectureKeys& keys, Json& config) {
-  read_shared_experts(keys, false, config);
-  config["qkv_bias"] = Json(config["attention_bias"]);
-}
-
-void write_qwen2moe(const Json& config, const KeyWriter& keys) {
-  require_own_output(config);
-  write_shared_experts(config, false, keys);
-}
-
-void read_olmoe(const ArchitectureKeys& keys, Json& config) {
-  read_experts(keys, "num_experts", config);
-  config["norm_topk_prob"] = false;
-}
-
-void write_olmoe(const Json& config, const KeyWriter& keys) {
-  require_own_output(config);
-  require_usual_experts(config, "olmoe", false);
-  require_no_bias(config, "attention_bias");
-  const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
-  if (get_int(config, "num_key_value_heads", 1, limits::kHeads) != heads) {
-    cannot_write("olmoe", "another num_key_value_heads than num_attention_heads",
-                 "look for norms of keys as wide as those of queries");
-  }
-  write_experts(config, "num_experts", "intermediate_size", keys);
 }
 
 // A number of both, and what files without the key mean.
@@ -407,11 +310,6 @@ void write_exaone4(const Json& config, const KeyWriter& keys) {
                "rotate in all layers of models of another number of layers than 64");
 }
 
-// What a config does not say is one half in Hugging Face.
-void say_rotary_factor(Json& config) {
-  if (!config.contains("partial_rotary_factor")) config["partial_rotary_factor"] = 1.0;
-}
-
 // Mistral Small 3.1 and 3.2, Ministral 3. Files say by how much cos and sin of yarn are multiplied
 // only in that both of the numbers of which it is the ratio are equal.
 constexpr const char* kQueryScale = "attention.temperature_scale";
@@ -433,104 +331,6 @@ void write_mistral3(const Json& config, const KeyWriter& keys) {
 
 void read_glm4(const ArchitectureKeys&, Json& config) {
   say_rotary_factor(config);
-}
-
-// --- Qwen3-Next, Qwen3.5: keys of state space models say what Gated DeltaNet is -----------------
-
-constexpr const char* kConvKernel = "ssm.conv_kernel";
-constexpr const char* kStateSize = "ssm.state_size";
-constexpr const char* kKeyHeads = "ssm.group_count";
-constexpr const char* kValueHeads = "ssm.time_step_rank";
-constexpr const char* kInnerSize = "ssm.inner_size";
-constexpr const char* kFullInterval = "full_attention_interval";
-constexpr int64_t kFullPeriod = 4;
-
-void read_delta_net(const ArchitectureKeys& keys, Json& config) {
-  say_rotary_factor(config);
-  config["rms_norm_offset"] = 0;  // the files have the sums
-  config["linear_conv_kernel_dim"] = keys.integer(kConvKernel, kMostConvTaps, 2);
-  config["linear_key_head_dim"] = keys.integer(kStateSize, limits::kDim);
-  config["linear_num_key_heads"] = keys.integer(kKeyHeads, limits::kHeads);
-  const int64_t heads = keys.integer(kValueHeads, limits::kHeads);
-  const int64_t inner = keys.integer(kInnerSize, limits::kDim);
-  config["linear_num_value_heads"] = heads;
-  if (inner % heads != 0) {
-    const std::string prefix = gguf_architecture(config) + ".";
-    fail(ErrorKind::kMalformed, prefix, kInnerSize, " ", inner, " is not a multiple of ", prefix,
-         kValueHeads, " ", heads);
-  }
-  config["linear_value_head_dim"] = inner / heads;
-  leave_out_guessing_layers(keys, config);
-  const int64_t period = keys.integer_or(kFullPeriod, kFullInterval, limits::kLayers);
-  const int64_t layers = config["num_hidden_layers"].get<int64_t>();
-  config["layer_types"] = periodic_layer_types(layers, period, "linear_attention");
-}
-
-void read_qwen35(const ArchitectureKeys& keys, Json& config) {
-  read_delta_net(keys, config);
-  config["linear_heads_tiled"] = true;
-}
-
-void read_qwen35moe(const ArchitectureKeys& keys, Json& config) {
-  read_qwen35(keys, config);
-  read_shared_experts(keys, true, config);
-}
-
-void read_qwen3next(const ArchitectureKeys& keys, Json& config) {
-  read_delta_net(keys, config);
-  read_shared_experts(keys, true, config);
-}
-
-// The n with which every n-th layer has attention, and no other. Throws if there is none.
-int64_t full_attention_interval(const Json& config) {
-  const std::vector<bool> linear = linear_attention_layers(config);
-  const auto first = std::find(linear.begin(), linear.end(), false);
-  const int64_t period = first - linear.begin() + 1;
-  for (size_t i = 0; i < linear.size(); ++i) {
-    if (linear[i] == ((static_cast<int64_t>(i) + 1) % period != 0)) continue;
-    cannot_write(gguf_architecture(config), "layer_types without a period",
-                 "look for attention in every n-th layer");
-  }
-  return period;
-}
-
-void write_delta_net(const Json& config, const KeyWriter& keys) {
-  require_no_bias(config, "attention_bias");
-  const int64_t dim = get_int(config, "linear_key_head_dim", 1, limits::kDim);
-  const int64_t heads = get_int(config, "linear_num_value_heads", 1, limits::kHeads);
-  const int64_t value_dim = get_int(config, "linear_value_head_dim", 1, limits::kDim);
-  if (dim != value_dim) {
-    cannot_write(gguf_architecture(config),
-                 "another linear_value_head_dim than linear_key_head_dim",
-                 "look for heads of one size");
-  }
-  keys.integer(kConvKernel, get_int(config, "linear_conv_kernel_dim", 2, kMostConvTaps));
-  keys.integer(kStateSize, dim);
-  keys.integer(kKeyHeads, get_int(config, "linear_num_key_heads", 1, limits::kHeads));
-  keys.integer(kValueHeads, heads);
-  keys.integer(kInnerSize, heads * value_dim);
-  keys.integer(kFullInterval, full_attention_interval(config));
-}
-
-void write_qwen35(const Json& config, const KeyWriter& keys) {
-  write_delta_net(config, keys);
-  // How many of the pairs that rotate do so by time, height and width; of text all are equal.
-  const double rotated = get_number(config, "partial_rotary_factor", 0, 1, 1) *
-                         static_cast<double>(get_int(config, "head_dim", 1, limits::kDim));
-  const auto third = static_cast<int32_t>((rotated / 2 + 1e-6) / 3);
-  const int32_t pairs = static_cast<int32_t>(rotated / 2 + 1e-6), rest = pairs - 3 * third;
-  keys.set("rope.dimension_sections",
-           std::vector<int32_t>{third + (rest > 0 ? 1 : 0), third + (rest > 1 ? 1 : 0), third, 0});
-}
-
-void write_qwen35moe(const Json& config, const KeyWriter& keys) {
-  write_qwen35(config, keys);
-  write_shared_experts(config, true, keys);
-}
-
-void write_qwen3next(const Json& config, const KeyWriter& keys) {
-  write_delta_net(config, keys);
-  write_shared_experts(config, true, keys);
 }
 
 void read_nemotron(const ArchitectureKeys&, Json& config) {
@@ -679,17 +479,19 @@ int64_t ArchitectureKeys::uniform(std::string_view key, int64_t hi) const {
   return count;
 }
 
-void read_experts(const ArchitectureKeys& keys, const char* count, Json& config) {
-  config[count] = keys.integer(kExpertCount, limits::kExperts);
-  config["num_experts_per_tok"] = keys.integer(kExpertUsed, config[count].get<int64_t>());
+void require_no_bias(const Json& config, const char* key) {
+  if (!get_bool(config, key, false)) return;
+  cannot_write(gguf_architecture(config), str(key, " true"), "add no such biases");
 }
 
-void write_experts(const Json& config, const char* count, const char* length,
-                   const KeyWriter& keys) {
-  const int64_t experts = get_int(config, count, 1, limits::kExperts);
-  keys.integer(kExpertCount, experts);
-  keys.integer(kExpertUsed, get_int(config, "num_experts_per_tok", 1, experts));
-  keys.integer(kExpertLength, get_int(config, length, 1, limits::kDim));
+void require_own_output(const Json& config) {
+  if (!get_bool(config, "tie_word_embeddings", false)) return;
+  cannot_write(gguf_architecture(config), "tie_word_embeddings true",
+               "look for an output of its own");
+}
+
+void say_rotary_factor(Json& config) {
+  if (!config.contains("partial_rotary_factor")) config["partial_rotary_factor"] = 1.0;
 }
 
 void leave_out_guessing_layers(const ArchitectureKeys& keys, Json& config) {
@@ -703,10 +505,6 @@ void leave_out_guessing_layers(const ArchitectureKeys& keys, Json& config) {
 void cannot_write(std::string_view architecture, std::string_view what, std::string_view why) {
   fail(ErrorKind::kUnsupported, what, " cannot be written as GGUF for ", architecture,
        ", whose readers ", why);
-}
-
-int64_t expert_count(const ArchitectureKeys& keys) {
-  return keys.has(kExpertCount) ? keys.integer(kExpertCount, limits::kExperts, 0) : 0;
 }
 
 void read_family_keys(std::string_view architecture, const ArchitectureKeys& keys, Json& config) {

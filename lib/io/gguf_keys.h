@@ -66,30 +66,10 @@ class KeyWriter {
   GgufWriter& writer_;
 };
 
+inline constexpr const char* kExpertLength = "expert_feed_forward_length";
+
 // How many experts a file says that layers have; 0: it does not say.
 int64_t expert_count(const ArchitectureKeys& keys);
-
-inline constexpr const char* kExpertLength = "expert_feed_forward_length";
-// 0.1 · mscale_all_dim of yarn; mscale is the same, so that cos and sin are not multiplied.
-inline constexpr const char* kYarnMultiplier = "rope.scaling.yarn_log_multiplier";
-
-// The keys of experts: how many, how many of them a token goes through, their inner size. `count`
-// and `length` are what the config calls the first and the last.
-void read_experts(const ArchitectureKeys& keys, const char* count, Json& config);
-void write_experts(const Json& config, const char* count, const char* length,
-                   const KeyWriter& keys);
-
-// Takes layers that guess further tokens, which come last and are not used, off num_hidden_layers
-// and notes them as mtp_num_hidden_layers.
-void leave_out_guessing_layers(const ArchitectureKeys& keys, Json& config);
-
-// Throws Error(kUnsupported): `what` would be lost, as readers of the architecture do `why`.
-[[noreturn]] void cannot_write(std::string_view architecture, std::string_view what,
-                               std::string_view why);
-
-// What only files of DeepSeek's architecture say (gguf_deepseek.cc).
-void read_deepseek2(const ArchitectureKeys& keys, Json& config);
-void write_deepseek2(const Json& config, const KeyWriter& keys);
 
 // Completes `config`, which has what all architectures have. Throws Error as open_model.
 void read_family_keys(std::string_view architecture, const ArchitectureKeys& keys, Json& config);

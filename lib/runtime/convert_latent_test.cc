@@ -31,6 +31,7 @@ std::string with_parted_rows(const std::string& path, const io::Json& config, bo
   io::GgufWriter writer;
   for (size_t i = 0; i < file->metadata.size(); ++i) {
     const std::string_view key = file->metadata[i].key();
+    if (key.ends_with("expert_gating_func")) continue;  // as some files of GLM-4.7-Flash
     if (key.ends_with("_length") && key.find("attention.") != key.npos) continue;
     if (!key.ends_with("head_count_kv")) writer.copy(file->metadata[i]);
   }

@@ -1,0 +1,62 @@
+// What single architectures say in keys of their own, by groups of them, for the table in
+// gguf_families.cc; and what several have in common. For the files of this room that are called so.
+#pragma once
+
+#include <string_view>
+
+#include "lib/io/gguf_keys.h"
+#include "lib/io/json.h"
+
+namespace lumen::io {
+
+// Each completes or writes a config, as read_family_keys and write_family_keys do.
+using ReadFamily = void(const ArchitectureKeys& keys, Json& config);
+using WriteFamily = void(const Json& config, const KeyWriter& keys);
+
+// Mixtures of experts of Qwen2 and Qwen3, and OLMoE (gguf_experts.cc).
+ReadFamily read_qwen2moe, read_qwen3moe, read_olmoe;
+WriteFamily write_qwen2moe, write_qwen3moe, write_olmoe;
+// Gated DeltaNets: Qwen3-Next and Qwen3.5 (gguf_delta_net.cc).
+ReadFamily read_qwen35, read_qwen35moe, read_qwen3next;
+WriteFamily write_qwen35, write_qwen35moe, write_qwen3next;
+// Latent attention: DeepSeek-V2 and V3, and what is built like them (gguf_deepseek.cc).
+ReadFamily read_deepseek2;
+WriteFamily write_deepseek2;
+// Says that experts are chosen by sigmoids, as those of DeepSeek-V3.
+void set_sigmoid_scores(Json& config);
+
+// --- Experts (gguf_experts.cc) -----------------------------------------------------------------
+
+inline constexpr const char* kSharedLength = "expert_shared_feed_forward_length";
+
+// How many experts, how many of them a token goes through, their inner size; `count` and `length`
+// are what the config calls the first and the last.
+void read_experts(const ArchitectureKeys& keys, const char* count, Json& config);
+void write_experts(const Json& config, const char* count, const char* length,
+                   const KeyWriter& keys);
+// Those of Qwen's mixtures, with the expert that all tokens go through. `normalized`: the
+// probabilities of the chosen experts add up to 1 in all files of the architecture, or in none.
+void read_shared_experts(const ArchitectureKeys& keys, bool normalized, Json& config);
+void write_shared_experts(const Json& config, bool normalized, const KeyWriter& keys);
+
+// --- What several have in common (gguf_families.cc) --------------------------------------------
+
+// 0.1 · mscale_all_dim of yarn; mscale is the same, so that cos and sin are not multiplied.
+inline constexpr const char* kYarnMultiplier = "rope.scaling.yarn_log_multiplier";
+
+// Takes layers that guess further tokens, which come last and are not used, off num_hidden_layers
+// and notes them as mtp_num_hidden_layers.
+void leave_out_guessing_layers(const ArchitectureKeys& keys, Json& config);
+// Says partial_rotary_factor 1 where all of a head rotates: what a config does not say is one half
+// in Hugging Face.
+void say_rotary_factor(Json& config);
+
+// These throw Error(kUnsupported) for what readers of the architecture would not see: `what` would
+// be lost, as they do `why`; `key` is true, of biases that they do not add; the output is the
+// embedding.
+[[noreturn]] void cannot_write(std::string_view architecture, std::string_view what,
+                               std::string_view why);
+void require_no_bias(const Json& config, const char* key);
+void require_own_output(const Json& config);
+
+}  // namespace lumen::io
