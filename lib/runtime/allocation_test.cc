@@ -173,6 +173,10 @@ TEST_CASE("decoding a token with states in place of keys and values allocates no
   REQUIRE(allocations_of("qwen3_next") == 0);
 }
 
+TEST_CASE("decoding a token with latent attention and experts of groups allocates nothing") {
+  REQUIRE(allocations_of("deepseek_v3") == 0);
+}
+
 TEST_CASE("decoding a token with experts allocates nothing, and equal ones answer as one does") {
   RunOptions options;
   options.model = lumen::testing::source_path("testdata/models/random-spm.gguf");
