@@ -171,10 +171,14 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
     layers_.emplace_back(parameters / "model" / "layers" / str(i), layer);
     if (layer.experts) used_experts_ = layer.experts->used;
     rotations_.push_back(shape.rotation(i));
-    numbers_.push_back(layer.delta_net ? delta_nets_.layers : attention_layers_);
+    const bool keeps_state = layer.delta_net || layer.short_convolution;
+    numbers_.push_back(keeps_state ? delta_nets_.layers : attention_layers_);
     if (layer.latent) latent_dim_ = layer.latent->cached();
     if (layer.delta_net) {
       delta_nets_ = nn::GatedDeltaNet::cache_shape(*layer.delta_net, delta_nets_.layers + 1);
+    } else if (layer.short_convolution) {
+      delta_nets_ =
+          nn::ShortConvolution::cache_shape(*layer.short_convolution, delta_nets_.layers + 1);
     } else {
       ++attention_layers_;
     }

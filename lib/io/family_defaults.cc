@@ -1,7 +1,10 @@
 #include "lib/io/family_defaults.h"
 
+#include <algorithm>
+
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/base/round_up.h"
 #include "lib/io/layer_windows.h"
 
 namespace lumen::io {
@@ -380,6 +383,43 @@ void complete_qwen3_next(Json& config) {
   complete_any_delta_net(config);
 }
 
+// As Lfm2Config has it, but with the inner size of feed-forward layers that they have: of what
+// block_auto_adjust_ff_dim asks to adjust two thirds, times a multiplier, rounded up to a multiple.
+void complete_lfm2(Json& config) {
+  rename_key(config, "tie_embedding", "tie_word_embeddings");
+  set_defaults(config, {{"vocab_size", 65536},
+                        {"hidden_size", 2560},
+                        {"intermediate_size", 12288},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 32},
+                        {"num_key_value_heads", 8},
+                        {"max_position_embeddings", 128000},
+                        {"rope_theta", 1e6},
+                        {"conv_L_cache", 3},
+                        {"tie_word_embeddings", true}});
+  const bool has_older_size = find_value(config, "block_ff_dim") != nullptr;
+  int64_t size =
+      get_int(config, has_older_size ? "block_ff_dim" : "intermediate_size", 1, limits::kDim);
+  if (get_bool(config, "block_auto_adjust_ff_dim", true)) {
+    const int64_t multiple = get_int(config, "block_multiple_of", 1, limits::kDim, 256);
+    const double factor = get_number(config, "block_ffn_dim_multiplier", 1e-3, 1e3, 1);
+    size = static_cast<int64_t>(factor * static_cast<double>(2 * size / 3));
+    size = std::max<int64_t>(1, round_up(size, multiple));
+  }
+  config["intermediate_size"] = size;
+  config["block_auto_adjust_ff_dim"] = false;
+  config.erase("block_ff_dim");
+  if (find_value(config, "layer_types") != nullptr) return;
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  const Json* attention = find_value(config, "full_attn_idxs");
+  Json types = periodic_layer_types(layers, 1);
+  for (int64_t i = 0; attention != nullptr && i < layers; ++i) {
+    const bool has = std::find(attention->begin(), attention->end(), Json(i)) != attention->end();
+    if (!has) types[static_cast<size_t>(i)] = "conv";
+  }
+  config["layer_types"] = std::move(types);
+}
+
 // The first layers, first_k_dense_replace, have no experts, and of the others every
 // moe_layer_freq-th has; newer configs have a list. Rotation is of the part of a head that is
 // called so.
@@ -496,6 +536,7 @@ constexpr Family kFamilies[] = {
     {"granitemoe", complete_granite_moe},
     {"granitemoeshared", complete_granite_moe},
     {"hunyuan_v1_dense", complete_hunyuan},
+    {"lfm2", complete_lfm2},
     {"nemotron", complete_nemotron},
     {"olmo3", complete_olmo3},
     {"olmoe", complete_olmoe},

@@ -51,20 +51,31 @@ std::vector<int64_t> layer_windows(const Json& config) {
   return windows;
 }
 
-std::vector<bool> linear_attention_layers(const Json& config) {
+namespace {
+
+// Whether each layer is of type `other`, not "full_attention".
+std::vector<bool> layers_of_type(const Json& config, std::string_view other) {
   const size_t layers = number_of_layers(config);
   const Json* types = find_value(config, "layer_types");
   if (types == nullptr) fail(ErrorKind::kMalformed, "layer_types: missing");
   check_layer_types(*types, layers);
-  std::vector<bool> linear;
+  std::vector<bool> found;
   for (size_t layer = 0; layer < layers; ++layer) {
     const Json& type = (*types)[layer];
-    linear.push_back(type == "linear_attention");
-    if (!linear.back() && type != "full_attention") {
-      refuse_layer_type(type, layer, "linear_attention");
-    }
+    found.push_back(type == other);
+    if (!found.back() && type != "full_attention") refuse_layer_type(type, layer, other);
   }
-  return linear;
+  return found;
+}
+
+}  // namespace
+
+std::vector<bool> linear_attention_layers(const Json& config) {
+  return layers_of_type(config, "linear_attention");
+}
+
+std::vector<bool> convolution_layers(const Json& config) {
+  return layers_of_type(config, "conv");
 }
 
 Json periodic_layer_types(int64_t layers, int64_t period, std::string_view most) {

@@ -20,11 +20,14 @@ std::vector<int64_t> layer_windows(const Json& config);
 Json periodic_layer_types(int64_t layers, int64_t period,
                           std::string_view most = "sliding_attention");
 
-// Most taps of the convolution of a layer with linear attention.
+// Most taps of the convolution of a layer with linear attention, or of one with nothing else.
 inline constexpr int64_t kMostConvTaps = 64;
 // Whether each layer of a model with layer_types, "linear_attention" or "full_attention", has
 // linear attention. Throws as layer_windows.
 std::vector<bool> linear_attention_layers(const Json& config);
+// Whether each layer of a model with layer_types, "conv" or "full_attention", has a convolution in
+// place of attention (LFM2). Throws as layer_windows.
+std::vector<bool> convolution_layers(const Json& config);
 
 // Whether each layer of a SmolLM3 rotates queries and keys: where no_rope_layers says 1; without
 // such a list all but every no_rope_layer_interval-th, of 4. Throws Error(kMalformed) for a list of

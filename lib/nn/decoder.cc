@@ -153,8 +153,11 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
 
 namespace {
 
-std::variant<SelfAttention, LatentAttention, GatedDeltaNet> token_mixer(
+std::variant<SelfAttention, LatentAttention, GatedDeltaNet, ShortConvolution> token_mixer(
     const Parameters& parameters, const LayerShape& shape) {
+  if (shape.short_convolution) {
+    return ShortConvolution(parameters / "conv", *shape.short_convolution);
+  }
   if (shape.delta_net) return GatedDeltaNet(parameters / "linear_attn", *shape.delta_net);
   if (shape.latent) return LatentAttention(parameters / "self_attn", *shape.latent);
   return SelfAttention(parameters / "self_attn", shape.attention);
@@ -170,7 +173,7 @@ std::variant<GatedMlp, PlainMlp, SparseMlp> feed_forward(const Parameters& param
     return SparseMlp(place_of_experts(parameters, shape) / shape.experts->name, *shape.experts);
   }
   if (shape.plain_mlp) return PlainMlp(parameters / "mlp", *shape.plain_mlp);
-  return GatedMlp(parameters / "mlp", shape.mlp);
+  return GatedMlp(parameters / shape.mlp.name, shape.mlp);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "lib/nn/latent_attention.h"
 #include "lib/nn/layers.h"
 #include "lib/nn/rope.h"
+#include "lib/nn/short_convolution.h"
 #include "lib/nn/sparse_mlp.h"
 
 namespace lumen::nn {
@@ -110,6 +111,7 @@ struct LayerShape {
   AttentionShape attention;
   std::optional<GatedDeltaNetShape> delta_net{};  // in place of attention, as linear_attn
   std::optional<LatentAttentionShape> latent{};   // in place of attention, as self_attn
+  std::optional<ShortConvolutionShape> short_convolution{};  // in place of attention, as conv
   GatedMlpShape mlp;
   std::optional<PlainMlpShape> plain_mlp{};   // in place of mlp
   std::optional<SparseMlpShape> experts{};    // in place of mlp
@@ -134,7 +136,7 @@ class DecoderLayer {
   Tensor added(const Tensor& x, Tensor branch, const std::optional<Norm>& norm) const;
 
   LayerShape shape_;
-  std::variant<SelfAttention, LatentAttention, GatedDeltaNet> mixer_;
+  std::variant<SelfAttention, LatentAttention, GatedDeltaNet, ShortConvolution> mixer_;
   std::variant<GatedMlp, PlainMlp, SparseMlp> mlp_;
   std::optional<GatedMlp> shared_mlp_;
   std::optional<Norm> before_attention_, after_attention_, before_mlp_, after_mlp_;

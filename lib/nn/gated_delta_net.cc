@@ -25,24 +25,12 @@ Tensor unit_rows(const Tensor& x, double scale) {
   return ops::rms_norm(x, weight, kLengthEps / dim);
 }
 
-// Whether a token at t and the one at t − distance are of one document: float32 [batch, tokens, 1].
-// 0 where there is none.
-Tensor joined(const Tensor& segments, int64_t distance) {
-  const int64_t batch = segments.dim(0), tokens = segments.dim(1);
-  if (distance >= tokens) return ops::zeros({batch, tokens, 1});
-  const Tensor own = graph::contiguous(segments, DType::kF32);
-  const Tensor same = ops::equal(graph::slice(own, 1, distance, tokens),
-                                 graph::slice(own, 1, 0, tokens - distance));
-  return graph::reshape(graph::pad(same, 1, distance, 0), {batch, tokens, 1});
-}
-
 }  // namespace
 
 GatedDeltaNet::GatedDeltaNet(const Parameters& parameters, const GatedDeltaNetShape& shape)
     : shape_(shape),
       channels_(channels_of(shape)),
-      taps_((parameters / "conv1d")
-                .get_f32("weight", {channels_, 1, shape.kernel}, Init::fan_in_uniform())),
+      convolution_(parameters / "conv1d", channels_, shape.kernel),
       dt_bias_(parameters.get_f32("dt_bias", {shape.heads}, Init::ones())),
       norm_(parameters / "norm", shape.value_dim, shape.eps),
       out_proj_(parameters / "out_proj", shape.heads * shape.value_dim, shape.hidden, false) {
@@ -111,40 +99,11 @@ GatedDeltaNet::Inputs GatedDeltaNet::inputs_of(const Tensor& x) const {
   return inputs;
 }
 
-Tensor GatedDeltaNet::past_inputs(const Pass& pass, int64_t layer, int64_t batch) const {
-  const Shape past = {batch, shape_.kernel - 1, channels_};
-  if (pass.cache == nullptr) return ops::zeros(past);
-  const Tensor& memory = pass.cache->past_inputs(layer);
-  const Tensor table = graph::reshape(memory, {memory.dim(0), past[1] * past[2]});
-  const Tensor rows = pass.slots().defined() ? ops::embedding(table, pass.slots()) : table;
-  // Rows that were never written may hold anything.
-  const Tensor begun =
-      ops::less_than(graph::scalar(0), graph::contiguous(pass.position, DType::kF32));
-  return ops::where(graph::reshape(begun, {pass.position.dim(0), 1, 1}), graph::reshape(rows, past),
-                    graph::scalar(0));
-}
-
-Tensor GatedDeltaNet::convolved(const Tensor& inputs, const Pass& pass) const {
-  const int64_t past = shape_.kernel - 1, tokens = inputs.dim(1) - past;
-  const Tensor taps = graph::contiguous(graph::permute(taps_, {2, 1, 0}));  // a row for each
-  Tensor sum;
-  for (int64_t tap = 0; tap < shape_.kernel; ++tap) {
-    const Tensor weight = graph::reshape(graph::slice(taps, 0, tap, tap + 1), {channels_});
-    Tensor term = ops::mul(graph::slice(inputs, 1, tap, tap + tokens), weight);
-    if (pass.segments.defined() && tap < past) {
-      term = ops::mul(term, joined(pass.segments, past - tap));
-    }
-    sum = sum.defined() ? ops::add(sum, term) : term;
-  }
-  return sum;
-}
-
 Tensor GatedDeltaNet::operator()(const Tensor& x, const Pass& pass, int64_t layer) const {
-  const int64_t batch = x.dim(0), tokens = x.dim(1), past = shape_.kernel - 1;
+  const int64_t batch = x.dim(0), tokens = x.dim(1);
   const Inputs given = inputs_of(x);
-  const Tensor both[] = {past_inputs(pass, layer, batch), given.qkv};
-  const Tensor inputs = ops::concat(both, 1);
-  const Tensor mixed = ops::silu(convolved(inputs, pass));
+  const Tensor inputs = convolution_.with_past(given.qkv, pass, layer);
+  const Tensor mixed = ops::silu(convolution_(inputs, pass));
   const int64_t keys = shape_.key_heads * shape_.key_dim;
   const auto in_heads = [&](int64_t first, int64_t heads, int64_t dim) {
     return graph::reshape(graph::slice(mixed, 2, first, first + heads * dim),
@@ -157,7 +116,7 @@ Tensor GatedDeltaNet::operator()(const Tensor& x, const Pass& pass, int64_t laye
   const Tensor rate = log_a_.defined() ? ops::neg(ops::exp(log_a_)) : a_;
   Tensor decay = ops::exp(ops::mul(ops::softplus(ops::add(given.a, dt_bias_)), rate));
   // A document begins with an empty state.
-  if (pass.segments.defined()) decay = ops::mul(decay, joined(pass.segments, 1));
+  if (pass.segments.defined()) decay = ops::mul(decay, of_one_document(pass.segments, 1));
 
   ops::DeltaRuleOptions options = {.tiled = shape_.tiled};
   if (pass.cache) {
@@ -170,13 +129,10 @@ Tensor GatedDeltaNet::operator()(const Tensor& x, const Pass& pass, int64_t laye
   Tensor out = result.out;
   if (pass.cache) {
     const Tensor first = graph::constant(Array::zeros(DType::kI32, {1}));
-    const auto keep = [&](const Tensor& memory, const Tensor& rows) {
-      out = graph::after(out, ops::kv_append(memory, rows, first, pass.slots()));
-    };
-    keep(pass.cache->matrices(layer), graph::permute(result.state, {0, 2, 1, 3}));
-    keep(pass.cache->past_inputs(layer),
-         graph::reshape(graph::slice(inputs, 1, tokens, tokens + past),
-                        {batch, past, 1, channels_}));
+    out = graph::after(
+        out, ops::kv_append(pass.cache->matrices(layer), graph::permute(result.state, {0, 2, 1, 3}),
+                            first, pass.slots()));
+    out = convolution_.keep_past(out, inputs, pass, layer);
   }
   const Tensor gate =
       ops::silu(graph::reshape(given.z, {batch, tokens, shape_.heads, shape_.value_dim}));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lib/io/json.h"
+#include "lib/nn/causal_convolution.h"
 #include "lib/nn/kv_cache.h"
 #include "lib/nn/layers.h"
 
@@ -50,16 +51,12 @@ class GatedDeltaNet {
     Tensor qkv, z, b, a;
   };
   Inputs inputs_of(const Tensor& x) const;
-  // Before the first token, [batch, kernel − 1, channels].
-  Tensor past_inputs(const Pass& pass, int64_t layer, int64_t batch) const;
-  // `inputs`, past ones before those of the tokens, weighed and added up: [batch, tokens,
-  // channels].
-  Tensor convolved(const Tensor& inputs, const Pass& pass) const;
 
   GatedDeltaNetShape shape_;
   int64_t channels_;
-  std::vector<Linear> qkvz_, ba_;      // in_proj_qkvz alone or qkv and z; ba alone or b and a
-  Tensor taps_, dt_bias_, log_a_, a_;  // of the last two one is undefined
+  std::vector<Linear> qkvz_, ba_;  // in_proj_qkvz alone or qkv and z; ba alone or b and a
+  CausalConvolution convolution_;
+  Tensor dt_bias_, log_a_, a_;  // of the last two one is undefined
   RmsNorm norm_;
   Linear out_proj_;
 };

@@ -9,8 +9,8 @@ std::vector<Linear> gate_and_up(const Parameters& parameters, const GatedMlpShap
     result.emplace_back(parameters / "gate_up_proj", s.hidden, 2 * s.intermediate, s.bias);
     return result;
   }
-  result.emplace_back(parameters / "gate_proj", s.hidden, s.intermediate, s.bias);
-  result.emplace_back(parameters / "up_proj", s.hidden, s.intermediate, s.bias);
+  result.emplace_back(parameters / s.gate, s.hidden, s.intermediate, s.bias);
+  result.emplace_back(parameters / s.up, s.hidden, s.intermediate, s.bias);
   return result;
 }
 
@@ -35,7 +35,7 @@ std::vector<Tensor> parts_of(const std::vector<Linear>& layers, const Tensor& x,
 GatedMlp::GatedMlp(const Parameters& parameters, const GatedMlpShape& shape)
     : shape_(shape),
       gate_up_(gate_and_up(parameters, shape)),
-      down_proj_(parameters / "down_proj", shape.intermediate, shape.hidden, shape.bias) {}
+      down_proj_(parameters / shape.down, shape.intermediate, shape.hidden, shape.bias) {}
 
 Tensor GatedMlp::operator()(const Tensor& x) const {
   const int64_t widths[] = {shape_.intermediate, shape_.intermediate};

@@ -19,7 +19,9 @@ struct GatedMlpShape {
   int64_t hidden, intermediate;
   Activation activation;
   bool bias = false;
-  bool fused = false;  // one product for gate and up, gate_up_proj (Phi-3)
+  bool fused = false;        // one product for gate and up, gate_up_proj (Phi-3)
+  std::string name = "mlp";  // of the layer, below which its parameters are
+  std::string gate = "gate_proj", up = "up_proj", down = "down_proj";  // names of its parts
 };
 
 // down_proj(activation(gate_proj(x)) · up_proj(x)), or with gate_up_proj, whose rows are those of

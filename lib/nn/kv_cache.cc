@@ -39,6 +39,7 @@ KvCache::KvCache(const KvCacheShape& shape, DType dtype) : shape_(shape) {
   for (int64_t layer = 0; layer < nets.layers; ++layer) {
     past_inputs_.push_back(
         next("past_inputs", layer, DType::kF32, {shape.batch, 1, nets.past_inputs, nets.channels}));
+    if (nets.heads == 0) continue;
     matrices_.push_back(next("matrices", layer, DType::kF32,
                              {shape.batch, nets.heads, nets.key_dim, nets.value_dim}));
   }

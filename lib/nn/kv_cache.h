@@ -14,7 +14,8 @@ struct KvCacheShape {
   int64_t layers, batch, kv_heads, context, head_dim;  // of layers with keys and values
 
   // Of layers with Gated DeltaNet (gated_delta_net.h): the inputs that the convolution still sees,
-  // and a matrix per head.
+  // and a matrix per head; of those with a short convolution (short_convolution.h) the inputs
+  // alone.
   struct DeltaNets {
     int64_t layers = 0, past_inputs = 0, channels = 0, heads = 0, key_dim = 0, value_dim = 0;
   };
@@ -34,9 +35,8 @@ class KvCache {
 
   const graph::Tensor& k(int64_t layer) const { return k_[layer]; }
   const graph::Tensor& v(int64_t layer) const { return v_[layer]; }
-  // Of layers with Gated DeltaNet, float32 whatever the type of the cache: [batch, 1, past_inputs,
-  // channels] and [batch, heads, key_dim, value_dim], both after the last position that was
-  // appended.
+  // Of such layers, float32 whatever the type of the cache: [batch, 1, past_inputs, channels] and
+  // [batch, heads, key_dim, value_dim], both after the last position that was appended.
   const graph::Tensor& past_inputs(int64_t layer) const { return past_inputs_[layer]; }
   const graph::Tensor& matrices(int64_t layer) const { return matrices_[layer]; }
   const KvCacheShape& shape() const { return shape_; }

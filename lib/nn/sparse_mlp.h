@@ -42,9 +42,9 @@ struct SparseMlpShape {
 // gives the largest logits, or that `choice` says: ops::experts (Shazeer et al. 2017; Fedus et al.
 // 2022). The experts are experts.0, experts.1, …; low-rank additions to them, which those with
 // biases or beside a shared expert do not take, are worked into their weights, without dropout. A
-// bias is one for all experts, experts.gate_proj.bias [experts, intermediate] and its like. A shared
-// expert adds sigmoid(shared_expert_gate(x)) · shared_expert(x) (Qwen2-MoE), or without a gate
-// shared_experts(x) (DeepSeek).
+// bias is one for all experts, experts.gate_proj.bias [experts, intermediate] and its like. A
+// shared expert adds sigmoid(shared_expert_gate(x)) · shared_expert(x) (Qwen2-MoE), or without a
+// gate shared_experts(x) (DeepSeek).
 class SparseMlp {
  public:
   SparseMlp(const Parameters& parameters, const SparseMlpShape& shape);
