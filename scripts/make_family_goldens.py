@@ -145,6 +145,11 @@ CASES = {
     "glm4moelite": ("Glm4MoeLite", LATENT | {
         "q_lora_rank": 10, "n_routed_experts": 4, "n_shared_experts": 1, "num_hidden_layers": 3,
         "mlp_layer_types": ["dense", "sparse", "dense"]}),
+    "lfm2": ("Lfm2", {"layer_types": ["conv", GLOBAL, "conv"], "num_hidden_layers": 3,
+                      "block_auto_adjust_ff_dim": False}),
+    "lfm2-adjusted": ("Lfm2", {"full_attn_idxs": [0], "conv_bias": True, "conv_L_cache": 4,
+                               "intermediate_size": 40, "block_multiple_of": 8,
+                               "block_ffn_dim_multiplier": 1.3, "tie_word_embeddings": False}),
     "exaone4": ("Exaone4", {"sliding_window": None, "layer_types": [GLOBAL, GLOBAL],
                             "rope_theta": 1e6, "rope_scaling": LLAMA3,
                             "tie_word_embeddings": True}),

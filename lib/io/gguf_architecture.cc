@@ -118,6 +118,22 @@ constexpr auto kDeepseek = std::to_array<Renaming>({
     {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
 });
 
+constexpr auto kLfm2 = std::to_array<Renaming>({
+    {"attn_norm", "operator_norm"},
+    {"ffn_norm", "ffn_norm"},
+    {"attn_output", "self_attn.out_proj"},
+    {"attn_q_norm", "self_attn.q_layernorm"},
+    {"attn_k_norm", "self_attn.k_layernorm"},
+    {"ffn_gate", "feed_forward.w1"},
+    {"ffn_up", "feed_forward.w3"},
+    {"ffn_down", "feed_forward.w2"},
+    {"shortconv.conv", "conv.conv"},
+    {"shortconv.in_proj", "conv.in_proj"},
+    {"shortconv.out_proj", "conv.out_proj"},
+});
+constexpr Renaming kLfm2Model[] = {{"token_embd_norm.weight", "model.embedding_norm.weight"},
+                                   {"output_norm.weight", "model.embedding_norm.weight"}};
+
 // Some names of gpt-oss are whole, with what follows the last point.
 constexpr Renaming kGptOss[] = {{"attn_sinks.weight", "self_attn.sinks"},
                                 {"post_attention_norm", "post_attention_layernorm"},
@@ -149,6 +165,7 @@ constexpr Architecture kArchitectures[] = {
     {"deepseek2", "deepseek_v2", RotaryRows::kPairs, kDeepseek},
     {"ernie4_5", "ernie4_5", RotaryRows::kPairs},
     {"exaone4", "exaone4", RotaryRows::kHalves, kAfterBranches},
+    {"lfm2", "lfm2", RotaryRows::kHalves, kLfm2, kLfm2Model},
     {"olmo2", "olmo2", RotaryRows::kHalves, kAfterBranches},
     {"olmoe", "olmoe", RotaryRows::kHalves, kMoe},
     {"nemotron", "nemotron", RotaryRows::kHalves},

@@ -1,11 +1,14 @@
 // The config of a model in the keys of GGUF, and back.
 // Keys: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/gguf_architecture.h"
 #include "lib/io/gguf_families.h"
+#include "lib/io/layer_windows.h"
 #include "lib/io/model_formats.h"
 
 namespace lumen::io {
@@ -107,9 +110,14 @@ Json config_of_gguf(const GgufFile& file) {
   if (expert_count(keys) > 0) require_experts_known(architecture);
   const int64_t dim = keys.integer("embedding_length", limits::kDim);
   const int64_t heads = keys.uniform("attention.head_count", limits::kHeads);
-  const int64_t kv_heads = keys.has("attention.head_count_kv")
-                               ? keys.uniform("attention.head_count_kv", limits::kHeads)
-                               : heads;
+  const int64_t layers = keys.integer("block_count", limits::kLayers);
+  int64_t kv_heads = heads;
+  if (architecture.name == "lfm2") {  // of the layers with attention
+    const std::vector<int64_t> counts = keys.per_layer(kKvHeads, layers, limits::kHeads);
+    kv_heads = std::max<int64_t>(1, *std::max_element(counts.begin(), counts.end()));
+  } else if (keys.has(kKvHeads)) {
+    kv_heads = keys.uniform(kKvHeads, limits::kHeads);
+  }
   const int64_t head_dim = keys.integer_or(dim / heads, "attention.key_length", limits::kDim);
   const int64_t value_dim = keys.integer_or(head_dim, "attention.value_length", limits::kDim);
   const int64_t rotary_dim = keys.integer_or(head_dim, "rope.dimension_count", limits::kDim);
@@ -129,7 +137,7 @@ Json config_of_gguf(const GgufFile& file) {
       {"model_type", architecture.model_type},
       {"hidden_size", dim},
       {"intermediate_size", keys.uniform(has_length ? kLength : kExpertLength, limits::kDim)},
-      {"num_hidden_layers", keys.integer("block_count", limits::kLayers)},
+      {"num_hidden_layers", layers},
       {"num_attention_heads", heads},
       {"num_key_value_heads", kv_heads},
       {"head_dim", latent ? rotary_dim : head_dim},
@@ -186,10 +194,19 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
       {"block_count", get_int(config, "num_hidden_layers", 1, limits::kLayers)},
       {"feed_forward_length", get_int(config, "intermediate_size", 1, limits::kDim)},
       {"attention.head_count", get_int(config, "num_attention_heads", 1, limits::kHeads)},
-      {"attention.head_count_kv", get_int(config, "num_key_value_heads", 1, limits::kHeads)},
       {"attention.key_length", key_dim},
       {"attention.value_length", value_dim}};
   for (const auto& [key, value] : integers) keys.integer(key, value);
+  const int64_t kv_heads = get_int(config, "num_key_value_heads", 1, limits::kHeads);
+  if (architecture == "lfm2") {
+    std::vector<int32_t> counts;
+    for (const bool has_none : convolution_layers(config)) {
+      counts.push_back(has_none ? 0 : static_cast<int32_t>(kv_heads));
+    }
+    keys.set(kKvHeads, counts);
+  } else {
+    keys.integer(kKvHeads, kv_heads);
+  }
   keys.number(epsilon_key(get_string(config, "model_type")),
               get_number(config, "rms_norm_eps", 0, 1));
   const auto rotary_dim = static_cast<int64_t>(static_cast<double>(head_dim) * rotated + 1e-6);

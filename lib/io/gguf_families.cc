@@ -333,6 +333,30 @@ void read_glm4(const ArchitectureKeys&, Json& config) {
   say_rotary_factor(config);
 }
 
+constexpr const char* kConvTaps = "shortconv.l_cache";
+
+// Layers without heads of keys have a convolution.
+void read_lfm2(const ArchitectureKeys& keys, Json& config) {
+  const int64_t layers = config["num_hidden_layers"].get<int64_t>();
+  const int64_t heads = config["num_key_value_heads"].get<int64_t>();
+  Json types = Json::array();
+  for (const int64_t count : keys.per_layer(kKvHeads, layers, limits::kHeads)) {
+    if (count != 0 && count != heads) {
+      fail(ErrorKind::kUnsupported, "lfm2.", kKvHeads, ": layers with ", count, " and ", heads,
+           " heads: different numbers are not supported");
+    }
+    types.push_back(count == 0 ? "conv" : "full_attention");
+  }
+  config["layer_types"] = std::move(types);
+  config["conv_L_cache"] = keys.integer(kConvTaps, kMostConvTaps, 2);
+  config["block_auto_adjust_ff_dim"] = false;
+}
+
+void write_lfm2(const Json& config, const KeyWriter& keys) {
+  require_no_bias(config, "conv_bias");
+  keys.integer(kConvTaps, get_int(config, "conv_L_cache", 2, kMostConvTaps));
+}
+
 void read_nemotron(const ArchitectureKeys&, Json& config) {
   say_rotary_factor(config);
   config["rms_norm_offset"] = 0;  // the files have the sums
@@ -435,6 +459,7 @@ constexpr Own kOwn[] = {
     {"exaone4", read_exaone4, write_exaone4},
     {"hunyuan-dense", nullptr, write_hunyuan},
     {"starcoder2", read_starcoder2, write_starcoder2},
+    {"lfm2", read_lfm2, write_lfm2},
     {"nemotron", read_nemotron, write_nemotron},
     {"phi2", read_phi2, write_no_more},
     {"command-r", read_cohere, write_cohere},
@@ -477,6 +502,26 @@ int64_t ArchitectureKeys::uniform(std::string_view key, int64_t hi) const {
          ", expected an integer from 1 to ", hi);
   }
   return count;
+}
+
+std::vector<int64_t> ArchitectureKeys::per_layer(std::string_view key, int64_t layers,
+                                                 int64_t hi) const {
+  const auto value = metadata_.find(prefix_ + std::string(key));
+  if (!value || !value->is_array()) {
+    return std::vector<int64_t>(static_cast<size_t>(layers), integer(key, hi, 0));
+  }
+  if (static_cast<int64_t>(value->size()) != layers) {
+    fail(ErrorKind::kMalformed, "key ", quoted(value->key()), ": found ", value->size(),
+         " counts, expected ", layers, ", one per layer");
+  }
+  std::vector<int64_t> counts;
+  for (size_t i = 0; i < value->size(); ++i) {
+    counts.push_back(value->int_at(i));
+    if (counts.back() >= 0 && counts.back() <= hi) continue;
+    fail(ErrorKind::kMalformed, "key ", quoted(value->key()), ": layer ", i, " has ", counts.back(),
+         ", expected an integer from 0 to ", hi);
+  }
+  return counts;
 }
 
 void require_no_bias(const Json& config, const char* key) {

@@ -41,6 +41,7 @@ void write_shared_experts(const Json& config, bool normalized, const KeyWriter& 
 
 // --- What several have in common (gguf_families.cc) --------------------------------------------
 
+inline constexpr const char* kKvHeads = "attention.head_count_kv";
 // 0.1 · mscale_all_dim of yarn; mscale is the same, so that cos and sin are not multiplied.
 inline constexpr const char* kYarnMultiplier = "rope.scaling.yarn_log_multiplier";
 

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lib/base/error.h"
 #include "lib/io/json.h"
@@ -41,6 +42,8 @@ class ArchitectureKeys {
 
   // A count per model. Some files have an array with one per layer, which must then agree.
   int64_t uniform(std::string_view key, int64_t hi) const;
+  // A count of each of `layers` layers, or one that all have; each from 0 to `hi`.
+  std::vector<int64_t> per_layer(std::string_view key, int64_t layers, int64_t hi) const;
 
  private:
   const GgufMetadata& metadata_;

@@ -77,7 +77,8 @@ Array usual_shape(const GgufTensor& tensor, std::string_view architecture, Array
                          name.ends_with("_sinks.weight") || name.starts_with("rope_f");
   const int64_t columns = shape[-1], rows = shape.elements() / columns;
   if (is_vector) return rows == 1 ? array.reshaped({columns}) : array;
-  if (name.ends_with(".ssm_conv1d.weight")) return array.reshaped({rows, 1, columns});
+  if (name.ends_with(".ssm_conv1d.weight") || name.ends_with(".shortconv.conv.weight"))
+    return array.reshaped({rows, 1, columns});
   const bool has_more = shape.rank() > 1 && rows != shape[-2];
   return has_more ? array : array.reshaped({rows, columns});
 }

@@ -171,6 +171,7 @@ TEST_CASE("decoding a token with sinks and biased experts allocates nothing") {
 TEST_CASE("decoding a token with states in place of keys and values allocates nothing") {
   REQUIRE(allocations_of("qwen3_5_text") == 0);
   REQUIRE(allocations_of("qwen3_next") == 0);
+  REQUIRE(allocations_of("lfm2") == 0);
 }
 
 TEST_CASE("decoding a token with latent attention and experts of groups allocates nothing") {

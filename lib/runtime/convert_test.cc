@@ -168,6 +168,8 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
                  "attention_bias true cannot be written as GGUF for hunyuan-dense"));
   CHECK(contains(refused("nemotron", {{"tie_word_embeddings", true}}),
                  "tie_word_embeddings true cannot be written as GGUF for nemotron"));
+  CHECK(contains(refused("lfm2", {{"conv_bias", true}}),
+                 "conv_bias true cannot be written as GGUF for lfm2"));
   CHECK(contains(refused("deepseek_v3", {{"rope_interleave", false}}),
                  "rope_interleave false cannot be written as GGUF for deepseek2, whose readers"));
   CHECK(contains(refused("deepseek_v2", {{"attention_bias", true}}),

@@ -61,6 +61,7 @@ std::string_view architecture_class(const std::string& model_type) {
       {"deepseek_v2", "DeepseekV2ForCausalLM"},
       {"deepseek_v3", "DeepseekV3ForCausalLM"},
       {"glm4_moe_lite", "Glm4MoeLiteForCausalLM"},
+      {"lfm2", "Lfm2ForCausalLM"},
       {"gemma", "GemmaForCausalLM"},
       {"gemma2", "Gemma2ForCausalLM"},
       {"gemma3_text", "Gemma3ForCausalLM"},

@@ -57,7 +57,9 @@ void add_expert(int64_t number, const SourceTensor& matrix,
 // The taps of a convolution are a matrix in GGUF.
 Array of_gguf_shape(const std::string& gguf_name, const Array& array) {
   const Shape& shape = array.shape();
-  if (!gguf_name.ends_with(".ssm_conv1d.weight") || shape.rank() != 3) return array;
+  const bool is_convolution =
+      gguf_name.ends_with(".ssm_conv1d.weight") || gguf_name.ends_with(".shortconv.conv.weight");
+  if (!is_convolution || shape.rank() != 3) return array;
   return array.reshaped({shape[0], shape[2]});
 }
 

@@ -56,7 +56,7 @@ DType gguf_wanted_type(const GgufFileType& type, const GgufModelKind& model,
                        std::string_view name) {
   // Small, and choose experts; small, and vectors of each expert or head.
   for (const char* end : {".ffn_gate_inp.weight", ".ffn_gate_inp_shexp.weight", "_exps.bias",
-                          "_norm.weight", ".ssm_conv1d.weight"}) {
+                          "_norm.weight", ".ssm_conv1d.weight", ".shortconv.conv.weight"}) {
     if (name.ends_with(end)) return DType::kF32;
   }
   if (type.experts && name.ends_with("_exps.weight")) return *type.experts;
