@@ -411,11 +411,18 @@ void complete_lfm2(Json& config) {
   config.erase("block_ff_dim");
   if (find_value(config, "layer_types") != nullptr) return;
   const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
-  const Json* attention = find_value(config, "full_attn_idxs");
-  Json types = periodic_layer_types(layers, 1);
-  for (int64_t i = 0; attention != nullptr && i < layers; ++i) {
-    const bool has = std::find(attention->begin(), attention->end(), Json(i)) != attention->end();
-    if (!has) types[static_cast<size_t>(i)] = "conv";
+  const Json* attention = find_value(config, "full_attn_idxs");  // absent: all
+  Json types = periodic_layer_types(layers, attention != nullptr ? layers + 1 : 1, "conv");
+  if (attention != nullptr) {
+    const bool is_list = attention->is_array();
+    for (const Json& layer : is_list ? *attention : Json::array({*attention})) {
+      if (!is_list || !layer.is_number_integer() || layer < 0 || layer >= layers) {
+        fail(ErrorKind::kMalformed, "full_attn_idxs: found ",
+             describe(is_list ? &layer : attention), ", expected an array of layers below ",
+             layers);
+      }
+      types[layer.get<size_t>()] = "full_attention";
+    }
   }
   config["layer_types"] = std::move(types);
 }

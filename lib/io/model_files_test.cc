@@ -264,6 +264,26 @@ TEST_CASE("a config of DeepSeek says which layers have experts and what rotates"
   }
 }
 
+TEST_CASE("a config of LFM2 says which layers have attention, and how wide the others are") {
+  const auto config = [](const std::string& more) {
+    return open_model(make_directory(str(R"({"model_type": "lfm2", "num_key_value_heads": 2, )",
+                                         more, kSizes, "}"),
+                                     {"model.embed_tokens.weight"}))
+        .config;
+  };
+  const Json all = config(R"("block_ff_dim": 1000,)");
+  CHECK(all["layer_types"] == Json::array({"full_attention"}));
+  CHECK(all["intermediate_size"] == 768);  // 666, rounded up to a multiple of 256
+  CHECK(all["block_auto_adjust_ff_dim"] == false);
+  CHECK(config(R"("full_attn_idxs": [],)")["layer_types"] == Json::array({"conv"}));
+  CHECK(config(R"("block_auto_adjust_ff_dim": false,)")["intermediate_size"] == 8);
+  for (const char* layers : {"[1]", "[-1]", R"("0")", R"(["0"])", R"({"0": 0})"}) {
+    const std::string message = lumen::testing::refusal(
+        ErrorKind::kMalformed, [&] { config(str(R"("full_attn_idxs": )", layers, ",")); });
+    CHECK(lumen::testing::contains(message, "full_attn_idxs: found "));
+  }
+}
+
 TEST_CASE("a config of Gemma 3 is completed as its class has it") {
   const Json config = open_model(make_directory(R"({"model_type": "gemma3", "text_config": {
       "hidden_size": 64, "intermediate_size": 8, "num_hidden_layers": 7, "vocab_size": 10,
