@@ -124,6 +124,31 @@ TEST_CASE("rows with positions and cache rows of their own equal texts alone") {
   });
 }
 
+TEST_CASE("tokens that latent attention reads together get the bits that each gets alone") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "deepseek_v3"}});
+  for (io::Json config : def.tiny_configs()) {
+    INFO(config.dump());
+    config.update({{"kv_lora_rank", 80}, {"qk_nope_head_dim", 40}, {"v_head_dim", 48}});
+    for (const DType type : {DType::kF32, DType::kF16}) {
+      const auto model = def.make(config, nn::Parameters::random(3, type));
+      const auto read = [&](int64_t at_once) {
+        nn::KvCache cache(model->cache_shape(1, 16), DType::kF16);
+        std::vector<float> logits;
+        for (int64_t first = 0; first < 8; first += at_once) {
+          const auto ids =
+              std::span(kIds).subspan(static_cast<size_t>(first), static_cast<size_t>(at_once));
+          const auto piece = values(model->logits(
+              model->hidden(token_ids(ids, 1), position(static_cast<int32_t>(first)), &cache)));
+          logits.insert(logits.end(), piece.begin(), piece.end());
+        }
+        return logits;
+      };
+      const std::vector<float> alone = read(1);
+      for (const int64_t at_once : {2, 4, 8}) CHECK(read(at_once) == alone);
+    }
+  }
+}
+
 TEST_CASE("documents of a packed row equal documents alone") {
   for_every_model([](const io::Json&, const models::CausalLm& model, const nn::Parameters&) {
     if (!model.keeps_several()) return;

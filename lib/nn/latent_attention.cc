@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lib/kernels/attention.h"
 #include "lib/nn/decoder.h"
 #include "lib/nn/training_scope.h"
 
@@ -9,14 +10,17 @@ namespace lumen::nn {
 namespace {
 
 // x [batch, tokens, heads or 1, in] by the matrix [in, out] of each head → [batch, tokens, heads,
-// out].
+// out]. Few tokens are multiplied one by one, so that each gets the bits that it would get alone.
 Tensor by_heads(const Tensor& x, const Tensor& matrices) {
   const int64_t batch = x.dim(0), tokens = x.dim(1), heads = matrices.dim(0);
-  const Tensor rows =
-      graph::reshape(graph::permute(x, {2, 0, 1, 3}), {x.dim(2), batch * tokens, x.dim(3)});
-  const Tensor products = ops::matmul(rows, matrices);
-  return graph::permute(graph::reshape(products, {heads, batch, tokens, matrices.dim(2)}),
-                        {1, 2, 0, 3});
+  const int64_t rows = batch * tokens, in = matrices.dim(1), out = matrices.dim(2);
+  const Tensor of_heads = graph::permute(x, {2, 0, 1, 3});
+  const Tensor products =
+      rows <= kernels::kFewTokens
+          ? ops::matmul(graph::reshape(of_heads, {x.dim(2), rows, 1, in}),
+                        graph::reshape(matrices, {heads, 1, in, out}))
+          : ops::matmul(graph::reshape(of_heads, {x.dim(2), rows, in}), matrices);
+  return graph::permute(graph::reshape(products, {heads, batch, tokens, out}), {1, 2, 0, 3});
 }
 
 Tensor turned(const Tensor& matrices) {
