@@ -172,13 +172,13 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
     if (layer.experts) used_experts_ = layer.experts->used;
     rotations_.push_back(shape.rotation(i));
     const bool keeps_state = layer.delta_net || layer.short_convolution;
-    numbers_.push_back(keeps_state ? delta_nets_.layers : attention_layers_);
+    numbers_.push_back(keeps_state ? recurrent_.layers : attention_layers_);
     if (layer.latent) latent_dim_ = layer.latent->cached();
     if (layer.delta_net) {
-      delta_nets_ = nn::GatedDeltaNet::cache_shape(*layer.delta_net, delta_nets_.layers + 1);
+      recurrent_ = nn::GatedDeltaNet::cache_shape(*layer.delta_net, recurrent_.layers + 1);
     } else if (layer.short_convolution) {
-      delta_nets_ =
-          nn::ShortConvolution::cache_shape(*layer.short_convolution, delta_nets_.layers + 1);
+      recurrent_ =
+          nn::ShortConvolution::cache_shape(*layer.short_convolution, recurrent_.layers + 1);
     } else {
       ++attention_layers_;
     }
@@ -195,10 +195,10 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
 
 nn::KvCacheShape DecoderLm::cache_shape(int64_t batch, int64_t context) const {
   if (latent_dim_ > 0) {
-    return {attention_layers_, batch, 1, context, latent_dim_, delta_nets_, /*has_values=*/false};
+    return {attention_layers_, batch, 1, context, latent_dim_, recurrent_, /*has_values=*/false};
   }
-  return {attention_layers_, batch,      config_.num_key_value_heads, context,
-          config_.head_dim,  delta_nets_};
+  return {attention_layers_, batch,     config_.num_key_value_heads, context,
+          config_.head_dim,  recurrent_};
 }
 
 Tensor DecoderLm::hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,

@@ -72,7 +72,7 @@ class DecoderLm : public CausalLm {
   nn::KvCacheShape cache_shape(int64_t batch, int64_t context) const override;
   int64_t vocab_size() const override { return config_.vocab_size; }
   int64_t max_positions() const override { return config_.max_position_embeddings; }
-  bool keeps_positions() const override { return delta_nets_.layers == 0; }
+  bool keeps_positions() const override { return recurrent_.layers == 0; }
   bool keeps_several() const override { return true; }
   bool set_context(int64_t context) override { return rope_.set_context(context); }
   Tensor hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
@@ -95,7 +95,7 @@ class DecoderLm : public CausalLm {
   std::vector<Rotation> rotations_;  // of each layer
   std::vector<int64_t> numbers_;     // of each layer among those of its kind
   int64_t attention_layers_ = 0;
-  nn::KvCacheShape::DeltaNets delta_nets_;
+  nn::KvCacheShape::Recurrent recurrent_;
   int64_t latent_dim_ = 0;  // of layers with latent attention, which all layers have or none
   nn::Norm norm_;
   nn::Linear lm_head_;

@@ -57,7 +57,7 @@ GatedDeltaNet::GatedDeltaNet(const Parameters& parameters, const GatedDeltaNetSh
   }
 }
 
-KvCacheShape::DeltaNets GatedDeltaNet::cache_shape(const GatedDeltaNetShape& shape,
+KvCacheShape::Recurrent GatedDeltaNet::cache_shape(const GatedDeltaNetShape& shape,
                                                    int64_t layers) {
   return {layers,      shape.kernel - 1, channels_of(shape),
           shape.heads, shape.key_dim,    shape.value_dim};

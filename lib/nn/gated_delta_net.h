@@ -42,7 +42,7 @@ class GatedDeltaNet {
   Tensor operator()(const Tensor& x, const Pass& pass, int64_t layer) const;
 
   // What the cache holds of `layers` of them.
-  static KvCacheShape::DeltaNets cache_shape(const GatedDeltaNetShape& shape, int64_t layers);
+  static KvCacheShape::Recurrent cache_shape(const GatedDeltaNetShape& shape, int64_t layers);
 
  private:
   // Of the tokens: qkv [batch, tokens, channels], z [batch, tokens, heads · value_dim], b and a

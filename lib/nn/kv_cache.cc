@@ -6,11 +6,11 @@
 namespace lumen::nn {
 namespace {
 
-uint64_t delta_net_bytes(const KvCacheShape& shape) {
-  const KvCacheShape::DeltaNets& nets = shape.delta_nets;
+uint64_t recurrent_bytes(const KvCacheShape& shape) {
+  const KvCacheShape::Recurrent& kept = shape.recurrent;
   const int64_t numbers =
-      nets.past_inputs * nets.channels + nets.heads * nets.key_dim * nets.value_dim;
-  return static_cast<uint64_t>(nets.layers * shape.batch * numbers) * sizeof(float);
+      kept.past_inputs * kept.channels + kept.heads * kept.key_dim * kept.value_dim;
+  return static_cast<uint64_t>(kept.layers * shape.batch * numbers) * sizeof(float);
 }
 
 }  // namespace
@@ -19,7 +19,7 @@ uint64_t KvCache::bytes(const KvCacheShape& shape, DType dtype) {
   const int64_t states = shape.layers * (shape.has_values ? 2 : 1);
   const int64_t rows = states * shape.batch * shape.kv_heads * shape.context;
   return static_cast<uint64_t>(rows) * static_cast<uint64_t>(row_bytes(dtype, shape.head_dim)) +
-         delta_net_bytes(shape);
+         recurrent_bytes(shape);
 }
 
 KvCache::KvCache(const KvCacheShape& shape, DType dtype) : shape_(shape) {
@@ -35,13 +35,13 @@ KvCache::KvCache(const KvCacheShape& shape, DType dtype) : shape_(shape) {
     offset += array.bytes();
     return graph::state(std::move(array), str(what, ".", layer));
   };
-  const KvCacheShape::DeltaNets& nets = shape.delta_nets;
-  for (int64_t layer = 0; layer < nets.layers; ++layer) {
+  const KvCacheShape::Recurrent& kept = shape.recurrent;
+  for (int64_t layer = 0; layer < kept.layers; ++layer) {
     past_inputs_.push_back(
-        next("past_inputs", layer, DType::kF32, {shape.batch, 1, nets.past_inputs, nets.channels}));
-    if (nets.heads == 0) continue;
+        next("past_inputs", layer, DType::kF32, {shape.batch, 1, kept.past_inputs, kept.channels}));
+    if (kept.heads == 0) continue;
     matrices_.push_back(next("matrices", layer, DType::kF32,
-                             {shape.batch, nets.heads, nets.key_dim, nets.value_dim}));
+                             {shape.batch, kept.heads, kept.key_dim, kept.value_dim}));
   }
   const Shape one = {shape.batch, shape.kv_heads, shape.context, shape.head_dim};
   for (int64_t layer = 0; layer < shape.layers; ++layer) {

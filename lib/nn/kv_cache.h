@@ -16,10 +16,10 @@ struct KvCacheShape {
   // Of layers with Gated DeltaNet (gated_delta_net.h): the inputs that the convolution still sees,
   // and a matrix per head; of those with a short convolution (short_convolution.h) the inputs
   // alone.
-  struct DeltaNets {
+  struct Recurrent {
     int64_t layers = 0, past_inputs = 0, channels = 0, heads = 0, key_dim = 0, value_dim = 0;
   };
-  DeltaNets delta_nets{};
+  Recurrent recurrent{};
 
   bool has_values = true;  // else what k holds is the values, too (latent_attention.h)
 };

@@ -18,7 +18,7 @@ Tensor ShortConvolution::operator()(const Tensor& x, const Pass& pass, int64_t l
   return out_proj_(conv_.keep_past(gated, inputs, pass, layer));
 }
 
-KvCacheShape::DeltaNets ShortConvolution::cache_shape(const ShortConvolutionShape& shape,
+KvCacheShape::Recurrent ShortConvolution::cache_shape(const ShortConvolutionShape& shape,
                                                       int64_t layers) {
   return {.layers = layers, .past_inputs = shape.kernel - 1, .channels = shape.hidden};
 }

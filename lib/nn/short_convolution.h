@@ -22,7 +22,7 @@ class ShortConvolution {
   Tensor operator()(const Tensor& x, const Pass& pass, int64_t layer) const;
 
   // What the cache holds of `layers` of them: no matrices.
-  static KvCacheShape::DeltaNets cache_shape(const ShortConvolutionShape& shape, int64_t layers);
+  static KvCacheShape::Recurrent cache_shape(const ShortConvolutionShape& shape, int64_t layers);
 
  private:
   int64_t hidden_;
