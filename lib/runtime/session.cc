@@ -49,7 +49,10 @@ std::unique_ptr<LanguageModel> load_main(const RunOptions& options, const io::Mo
 }
 
 io::ModelFiles open_main(const RunOptions& options) {
-  return open_known_model(options.model ? io::find_model(*options.model) : builtin_model_path());
+  if (options.model) return open_known_model(io::find_model(*options.model));
+  io::ModelFiles files = open_known_model(builtin_model_path());
+  files.generation_config["do_sample"] = false;  // of facts the likeliest answer is wanted
+  return files;
 }
 
 void add_memory_notices(const MemoryPlan& memory, std::vector<std::string>& notices) {

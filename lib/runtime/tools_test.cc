@@ -22,6 +22,19 @@ using testing::random_model;
 using testing::require_error;
 using testing::run_tool_process;
 
+TEST_CASE("the built-in model gives the likeliest answer, unless a temperature is asked for") {
+  const auto answer = [](const char* seed, std::vector<std::string> more) {
+    more.insert(more.begin(), {"-p", "What is Q8_0?", "--json", "-n", "8", "--seed", seed});
+    const auto outcome = run_tool_process("lumen-run", more);
+    REQUIRE(outcome.exit_code == 0);
+    return io::parse_json(outcome.out, "");
+  };
+  const io::Json first = answer("1", {});
+  CHECK(first["sampling"]["temperature"] == 0.0);
+  CHECK(answer("2", {})["text"] == first["text"]);
+  CHECK(answer("1", {"--temp", "0.7"})["sampling"]["temperature"] == 0.7);
+}
+
 TEST_CASE("numeric options refuse what is out of range or no number") {
   const std::vector<std::string> integers = {"--max-tokens", "-n", "--ctx",   "-c",
                                              "--threads",    "-t", "--top-k", "--seed"};
