@@ -21,6 +21,11 @@ void set_default(Json& config, const char* key, Json value) {
 
 namespace {
 
+// As set_default where null means something else than an absent key.
+void set_absent(Json& config, const char* key, Json value) {
+  if (find(config, key) == nullptr) config[key] = std::move(value);
+}
+
 // GPT-2's config has names of its own.
 void rename_gpt2_keys(Json& config) {
   rename_key(config, "n_embd", "hidden_size");
@@ -78,7 +83,7 @@ void complete_gemma2(Json& config) {
   // null is no cap, an absent key is not.
   for (const auto& [key, cap] :
        {std::pair("attn_logit_softcapping", 50.0), std::pair("final_logit_softcapping", 30.0)}) {
-    if (find(config, key) == nullptr) config[key] = cap;
+    set_absent(config, key, cap);
   }
 }
 
@@ -109,7 +114,7 @@ void complete_gpt_oss(Json& config) {
                         {"attention_bias", true},
                         {"tie_word_embeddings", false}});
   set_layer_types(config, 2);
-  if (find(config, "sliding_window") == nullptr) config["sliding_window"] = 128;
+  set_absent(config, "sliding_window", 128);
   if (find_value(config, "rope_parameters") != nullptr) return;
   set_default(config, "rope_scaling",
               {{"rope_type", "yarn"},
@@ -215,7 +220,7 @@ void complete_exaone4(Json& config) {
                         {"rms_norm_eps", 1e-5},
                         {"tie_word_embeddings", false}});
   // null is no window, an absent key is not.
-  if (find(config, "sliding_window") == nullptr) config["sliding_window"] = 4096;
+  set_absent(config, "sliding_window", 4096);
   if (config["sliding_window"].is_null() || find_value(config, "layer_types") != nullptr) return;
   config["layer_types"] = exaone4_layer_types(config);
 }
@@ -411,18 +416,10 @@ void complete_lfm2(Json& config) {
   config.erase("block_ff_dim");
   if (find_value(config, "layer_types") != nullptr) return;
   const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
-  const Json* attention = find_value(config, "full_attn_idxs");  // absent: all
-  Json types = periodic_layer_types(layers, attention != nullptr ? layers + 1 : 1, "conv");
-  if (attention != nullptr) {
-    const bool is_list = attention->is_array();
-    for (const Json& layer : is_list ? *attention : Json::array({*attention})) {
-      if (!is_list || !layer.is_number_integer() || layer < 0 || layer >= layers) {
-        fail(ErrorKind::kMalformed, "full_attn_idxs: found ",
-             describe(is_list ? &layer : attention), ", expected an array of layers below ",
-             layers);
-      }
-      types[layer.get<size_t>()] = "full_attention";
-    }
+  const bool all = find_value(config, "full_attn_idxs") == nullptr;
+  Json types = periodic_layer_types(layers, all ? 1 : layers + 1, "conv");
+  for (const size_t layer : listed_layers(config, "full_attn_idxs")) {
+    types[layer] = "full_attention";
   }
   config["layer_types"] = std::move(types);
 }
@@ -470,7 +467,7 @@ void complete_deepseek_v2(Json& config) {
                         {"moe_intermediate_size", 1407},
                         {"topk_method", "greedy"},
                         {"tie_word_embeddings", false}});
-  if (find(config, "q_lora_rank") == nullptr) config["q_lora_rank"] = 1536;  // null: none
+  set_absent(config, "q_lora_rank", 1536);  // null: none
   complete_any_deepseek(config);
 }
 
@@ -492,7 +489,7 @@ void complete_deepseek_v3(Json& config) {
                         {"first_k_dense_replace", 3},
                         {"max_position_embeddings", 4096},
                         {"tie_word_embeddings", false}});
-  if (find(config, "q_lora_rank") == nullptr) config["q_lora_rank"] = 1536;
+  set_absent(config, "q_lora_rank", 1536);
   config["rope_interleaved"] = get_bool(config, "rope_interleave", true);
   config["topk_method"] = "noaux_tc";  // whatever it says, as in transformers
   complete_any_deepseek(config);
@@ -514,7 +511,7 @@ void complete_glm4_moe_lite(Json& config) {
                         {"first_k_dense_replace", 1},
                         {"max_position_embeddings", 202752},
                         {"rms_norm_eps", 1e-5}});
-  if (find(config, "q_lora_rank") == nullptr) config["q_lora_rank"] = 768;
+  set_absent(config, "q_lora_rank", 768);
   complete_deepseek_v3(config);
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
@@ -256,8 +257,20 @@ std::string without_expert(const std::string& name, int64_t& expert) {
 }
 
 // Models that are called otherwise in Hugging Face, and likewise in GGUF.
-bool is_like_deepseek_v2(std::string_view model_type) {
-  return model_type == "deepseek_v3" || model_type == "glm4_moe_lite";
+constexpr std::pair<std::string_view, std::string_view> kAlike[] = {
+    {"mistral", "llama"},
+    {"mixtral", "llama"},
+    {"olmo3", "olmo2"},
+    {"granitemoeshared", "granitemoe"},
+    {"deepseek_v3", "deepseek_v2"},
+    {"glm4_moe_lite", "deepseek_v2"}};
+
+// The model_type of an Architecture that models of this one are of.
+std::string_view type_in_gguf(std::string_view model_type) {
+  for (const auto& [type, common] : kAlike) {
+    if (type == model_type) return common;
+  }
+  return model_type;
 }
 
 bool may_have_experts(const Architecture& architecture) {
@@ -337,7 +350,7 @@ bool gguf_reorders_rotary_rows(std::string_view name) {
 }
 
 bool rotates_pairs(std::string_view model_type) {
-  if (is_like_deepseek_v2(model_type)) model_type = "deepseek_v2";
+  model_type = type_in_gguf(model_type);
   return std::any_of(
       std::begin(kArchitectures), std::end(kArchitectures), [&](const Architecture& architecture) {
         return architecture.model_type == model_type && architecture.rotary == RotaryRows::kPairs;
@@ -345,19 +358,15 @@ bool rotates_pairs(std::string_view model_type) {
 }
 
 std::string gguf_architecture(const Json& config) {
-  std::string type = get_string(config, "model_type"), known;
-  if (type == "mistral" || type == "mixtral") type = "llama";
-  if (type == "olmo3") type = "olmo2";
-  if (is_like_deepseek_v2(type)) type = "deepseek_v2";
-  if (type == "granitemoeshared") type = "granitemoe";
+  const std::string type = get_string(config, "model_type");
+  std::string known;
+  for (const auto& [alike, common] : kAlike) known += str(known.empty() ? "" : ", ", alike);
   for (const Architecture& architecture : kArchitectures) {
-    if (architecture.model_type == type) return std::string(architecture.name);
-    known += str(known.empty() ? "" : ", ", architecture.model_type);
+    if (architecture.model_type == type_in_gguf(type)) return std::string(architecture.name);
+    known += str(", ", architecture.model_type);
   }
   fail(ErrorKind::kUnsupported, "model_type ", quoted(type),
-       " has no architecture of GGUF that Lumen knows; known are mistral, mixtral, olmo3, "
-       "granitemoeshared, deepseek_v3, glm4_moe_lite, ",
-       known);
+       " has no architecture of GGUF that Lumen knows; known are ", known);
 }
 
 }  // namespace lumen::io

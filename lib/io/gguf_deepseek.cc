@@ -138,9 +138,7 @@ void write_deepseek2(const Json& config, const KeyWriter& keys) {
   if (!get_bool(config, "rope_interleaved", true)) {
     cannot_write("deepseek2", "rope_interleave false", "rotate pairs of neighbours");
   }
-  if (get_bool(config, "attention_bias", false)) {
-    cannot_write("deepseek2", "attention_bias true", "add no such biases");
-  }
+  require_no_bias(config, "attention_bias");
   if (find_value(config, "q_lora_rank") != nullptr) {
     keys.integer(kQueryRank, get_int(config, "q_lora_rank", 1, limits::kDim));
   }

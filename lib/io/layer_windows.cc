@@ -102,23 +102,30 @@ std::vector<bool> rotating_layers(const Json& config) {
   return rotates;
 }
 
+std::vector<size_t> listed_layers(const Json& config, const char* key) {
+  const size_t layers = number_of_layers(config);
+  const Json* list = find_value(config, key);
+  if (list == nullptr) return {};
+  std::vector<size_t> listed;
+  const bool is_list = list->is_array();
+  for (const Json& layer : is_list ? *list : Json::array({*list})) {
+    const bool is_number = is_list && layer.is_number_integer() && layer >= 0;
+    if (!is_number || layer.get<uint64_t>() >= layers) {
+      fail(ErrorKind::kMalformed, key, ": found ", describe(is_list ? &layer : list),
+           ", expected an array of layers below ", layers);
+    }
+    listed.push_back(layer.get<size_t>());
+  }
+  return listed;
+}
+
 std::vector<bool> sparse_layers(const Json& config) {
   const size_t layers = number_of_layers(config);
   const auto step =
       static_cast<size_t>(get_int(config, "decoder_sparse_step", 1, limits::kLayers, 1));
   std::vector<bool> sparse;
   for (size_t layer = 0; layer < layers; ++layer) sparse.push_back((layer + 1) % step == 0);
-  const Json* dense = find_value(config, "mlp_only_layers");
-  if (dense == nullptr) return sparse;
-  const bool is_list = dense->is_array();
-  for (const Json& layer : is_list ? *dense : Json::array({*dense})) {
-    const bool is_number = is_list && layer.is_number_integer() && layer >= 0;
-    if (!is_number || layer.get<uint64_t>() >= layers) {
-      fail(ErrorKind::kMalformed, "mlp_only_layers: found ", describe(is_list ? &layer : dense),
-           ", expected an array of layers below ", layers);
-    }
-    sparse[layer.get<size_t>()] = false;
-  }
+  for (const size_t layer : listed_layers(config, "mlp_only_layers")) sparse[layer] = false;
   return sparse;
 }
 

@@ -34,6 +34,10 @@ std::vector<bool> convolution_layers(const Json& config);
 // another length than num_hidden_layers.
 std::vector<bool> rotating_layers(const Json& config);
 
+// The layers that the list `key` of a config names, in its order; none without such a list. Throws
+// Error(kMalformed) for what is no list of numbers below num_hidden_layers.
+std::vector<size_t> listed_layers(const Json& config, const char* key);
+
 // Whether each layer of a Qwen2-MoE or Qwen3-MoE has experts: every decoder_sparse_step-th, of 1,
 // that mlp_only_layers does not name. Throws Error(kMalformed) for a name that is no layer's.
 std::vector<bool> sparse_layers(const Json& config);

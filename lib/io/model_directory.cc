@@ -196,22 +196,12 @@ NamedArrays with_prefix(NamedArrays tensors) {
 void set_guessing_layers_apart(const Json& config, NamedArrays& tensors) {
   constexpr std::string_view kLayers = "model.layers.";
   if (get_int(config, "num_nextn_predict_layers", 0, limits::kLayers, 0) == 0) return;
-  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
-  NamedArrays apart;
+  NamedArrays named;
   for (auto& [name, array] : tensors) {
-    int64_t layer = 0;
-    if (!name.starts_with(kLayers)) continue;
-    const std::string rest = name.substr(kLayers.size());
-    if (!parse_number(rest.substr(0, rest.find('.')), layer) || layer < layers) continue;
-    apart.emplace(str("mtp.blk.", rest), array);
+    const bool guesses = is_behind_layers(name, kLayers, config);
+    named.emplace(guesses ? str("mtp.blk.", name.substr(kLayers.size())) : name, std::move(array));
   }
-  if (apart.empty()) return;
-  std::erase_if(tensors, [&](const auto& tensor) {
-    const std::string& name = tensor.first;
-    return name.starts_with(kLayers) &&
-           apart.contains(str("mtp.blk.", name.substr(kLayers.size())));
-  });
-  tensors.merge(apart);
+  tensors = std::move(named);
 }
 
 // Of a model that reads more than text, the tensors of its language model under the names that they

@@ -4,6 +4,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/base/strings.h"
 #include "lib/io/foreign_model.h"
 #include "lib/io/llama2c.h"
 #include "lib/io/mapped_file.h"
@@ -39,6 +40,14 @@ std::string_view name(ModelFormat format) {
       return "llama2.c";
   }
   return "";
+}
+
+bool is_behind_layers(std::string_view name, std::string_view place, const Json& config) {
+  int64_t layer = 0;
+  if (!name.starts_with(place)) return false;
+  const std::string_view rest = name.substr(place.size());
+  return parse_number(rest.substr(0, rest.find('.')), layer) &&
+         layer >= get_int(config, "num_hidden_layers", 1, limits::kLayers);
 }
 
 void check_config(const Json& config) {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "lib/io/model_files.h"
 #include "lib/io/write_gguf.h"
@@ -22,6 +23,10 @@ void check_config(const Json& config);
 // Adds the end tokens of `value`, an id or an array of ids, unless they are there already.
 void add_end_tokens(const Json& value, const std::string& source, std::vector<EndToken>& tokens);
 void add_end_token(int64_t id, const std::string& source, std::vector<EndToken>& tokens);
+
+// Whether `name`, which begins with `place` and a layer's number, is of a layer behind those of the
+// model: one that guesses further tokens.
+bool is_behind_layers(std::string_view name, std::string_view place, const Json& config);
 
 // A GGUF file's keys in those of a config.json. Throws Error as open_model.
 Json config_of_gguf(const GgufFile& file);

@@ -110,14 +110,7 @@ void add_experts(const std::string& name, const GgufTensor& tensor, Array array,
 std::string gguf_model_tensor(const std::string& gguf_name, const Json& config) {
   constexpr std::string_view kLayers = "blk.";
   const int64_t more = get_int(config, "mtp_num_hidden_layers", 0, limits::kLayers, 0);
-  int64_t layer = 0;
-  if (more > 0 && gguf_name.starts_with(kLayers) &&
-      parse_number(
-          gguf_name.substr(kLayers.size(), gguf_name.find('.', kLayers.size()) - kLayers.size()),
-          layer) &&
-      layer >= get_int(config, "num_hidden_layers", 1, limits::kLayers)) {
-    return str("mtp.", gguf_name);
-  }
+  if (more > 0 && is_behind_layers(gguf_name, kLayers, config)) return str("mtp.", gguf_name);
   return hugging_face_name(gguf_name, gguf_architecture(config));
 }
 
