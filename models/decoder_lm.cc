@@ -1,9 +1,13 @@
 #include "models/decoder_lm.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/layer_windows.h"
 #include "lib/nn/training_scope.h"
+#include "lib/tensor/dtype.h"
 
 namespace lumen::models {
 namespace {
@@ -93,6 +97,18 @@ std::function<nn::LayerShape(int64_t)> with_experts(const io::Json& json,
   };
 }
 
+double embedding_root(const nn::DecoderConfig& config, const nn::Parameters& parameters) {
+  const Tensor table = (parameters_of(parameters, config) / "model" / "embed_tokens")
+                           .get("weight", {config.vocab_size, config.hidden_size});
+  const double root = std::sqrt(static_cast<double>(config.hidden_size));
+  if (table.dtype() != DType::kBF16) return root;
+  return to_float(to_bf16(static_cast<float>(root)));
+}
+
+double soft_cap(const io::Json& json, const char* key) {
+  return io::find_value(json, key) == nullptr ? 0 : io::get_number(json, key, 1e-3, 1e6);
+}
+
 std::function<nn::LayerShape(int64_t)> with_windows(const nn::LayerShape& shape,
                                                     std::vector<int64_t> windows) {
   return [shape, windows = std::move(windows)](int64_t layer) {
@@ -155,7 +171,7 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
       logit_cap_(shape.logit_cap),
       embed_tokens_(parameters_of(all, config) / "model" / "embed_tokens", config.vocab_size,
                     config.hidden_size),
-      rope_(json, config.rotary_dim),
+      rope_(json, shape.rotary_dim > 0 ? shape.rotary_dim : config.rotary_dim),
       norm_(all / "model" / shape.norm, config.hidden_size, shape.layer(0).norm),
       lm_head_(config.tie_word_embeddings
                    ? nn::Linear(embed_tokens_.weight)
@@ -163,6 +179,9 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
                                 config.vocab_size, shape.head_bias)) {
   const nn::Parameters parameters = parameters_of(all, config);
   if (!shape.local_rope.is_null()) local_rope_.emplace(shape.local_rope, config.rotary_dim);
+  if (shape.layer_embedding) {
+    layer_embedding_.emplace(parameters / "model", *shape.layer_embedding);
+  }
   if (rope_.query_beta > 0 && config.rotary_dim != config.head_dim) {
     fail(ErrorKind::kUnsupported, "llama_4_scaling_beta with heads of which only a part rotates");
   }
@@ -171,6 +190,10 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
     layers_.emplace_back(parameters / "model" / "layers" / str(i), layer);
     if (layer.experts) used_experts_ = layer.experts->used;
     rotations_.push_back(shape.rotation(i));
+    const int64_t keys_of = shape.keys_of.empty() ? i : shape.keys_of[static_cast<size_t>(i)];
+    keys_of_.push_back(static_cast<size_t>(keys_of));
+    is_borrowed_.push_back(false);
+    if (keys_of != i) is_borrowed_[keys_of_.back()] = true;
     const bool keeps_state = layer.delta_net || layer.short_convolution;
     numbers_.push_back(keeps_state ? recurrent_.layers : attention_layers_);
     if (layer.latent) latent_dim_ = layer.latent->cached();
@@ -179,13 +202,14 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
     } else if (layer.short_convolution) {
       recurrent_ =
           nn::ShortConvolution::cache_shape(*layer.short_convolution, recurrent_.layers + 1);
-    } else {
+    } else if (keys_of == i) {
       ++attention_layers_;
+      heads_.push_back({layer.attention.kv_heads, layer.attention.head_dim});
     }
   }
   // GGUF stores the scaling of Llama 3.1 and of Phi-3 as divisors of the frequencies.
   auto divisors = [&](const char* name) {
-    return parameters.buffer(name, {config.rotary_dim / 2}, nn::Init::ones());
+    return parameters.buffer(name, {rope_.frequencies.dim(0)}, nn::Init::ones());
   };
   if (parameters.has("rope_freqs.weight")) rope_.divide(divisors("rope_freqs.weight"));
   if (parameters.has("rope_factors_short.weight")) {
@@ -197,8 +221,13 @@ nn::KvCacheShape DecoderLm::cache_shape(int64_t batch, int64_t context) const {
   if (latent_dim_ > 0) {
     return {attention_layers_, batch, 1, context, latent_dim_, recurrent_, /*has_values=*/false};
   }
-  return {attention_layers_, batch,     config_.num_key_value_heads, context,
-          config_.head_dim,  recurrent_};
+  nn::KvCacheShape shape = {attention_layers_, batch,     config_.num_key_value_heads, context,
+                            config_.head_dim,  recurrent_};
+  const bool alike = std::all_of(heads_.begin(), heads_.end(), [&](const auto& heads) {
+    return heads.kv_heads == shape.kv_heads && heads.head_dim == shape.head_dim;
+  });
+  if (!alike) shape.own_heads = heads_;
+  return shape;
 }
 
 Tensor DecoderLm::hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
@@ -216,34 +245,90 @@ Tensor DecoderLm::hidden(const Tensor& tokens, const Tensor& position, nn::KvCac
   const nn::Pass global = pass_with(&rope_);
   const nn::Pass local = pass_with(local_rope_ ? &*local_rope_ : nullptr);
   const nn::Pass plain = pass_with(nullptr);
-  Tensor x = nn::dropout(scaled(embed_tokens_(tokens), embedding_scale_), config_.dropout);
+  const Tensor embedded = embed_tokens_(tokens);
+  Tensor x = nn::dropout(scaled(embedded, embedding_scale_), config_.dropout);
+  Tensor layer_inputs;  // [batch, tokens, layers, dim]
+  if (layer_embedding_) {
+    // Not x, whose gradient is then the sum of the same two, recomputed or not.
+    layer_inputs = (*layer_embedding_)(tokens, scaled(embedded, embedding_scale_));
+  }
+  std::vector<nn::KeysAndValues> kept(layers_.size());
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Rotation rotation = rotations_[i];
-    const nn::Pass pass = rotation == Rotation::kGlobal  ? global
-                          : rotation == Rotation::kLocal ? local
-                                                         : plain;
-    x = run(i, x, pass, training);
+    nn::Pass pass = rotation == Rotation::kGlobal  ? global
+                    : rotation == Rotation::kLocal ? local
+                                                   : plain;
+    if (layer_embedding_) {
+      const auto at = static_cast<int64_t>(i);
+      const Shape one = {x.dim(0), x.dim(1), layer_inputs.dim(3)};
+      pass.layer_input = graph::reshape(graph::slice(layer_inputs, 2, at, at + 1), one);
+    }
+    x = run(i, x, pass, training, kept);
   }
   return x;
 }
 
-Tensor DecoderLm::run(size_t layer, const Tensor& x, const nn::Pass& pass,
-                      const Training& training) const {
-  // What is recomputed has one result: the router's logits are columns behind those of x.
-  const bool routed = training.router_logits != nullptr;
-  const Tensor out =
-      run_layer(training.recompute, x, [this, layer, pass, routed](const Tensor& in) {
-        nn::Pass own = pass;
-        Tensor logits;
-        if (routed) own.router_logits = &logits;
-        const Tensor y = layers_[layer](in, own, numbers_[layer]);
-        const Tensor both[] = {y, logits};
-        return logits.defined() ? ops::concat(both, -1) : y;
-      });
-  const int64_t hidden = x.dim(-1), columns = out.dim(-1);
-  if (columns == hidden) return out;
-  training.router_logits->push_back(graph::slice(out, -1, hidden, columns));
-  return graph::slice(out, -1, 0, hidden);
+namespace {
+
+// [batch, heads, tokens, dim] as columns [batch, tokens, heads · dim], and back.
+Tensor in_columns(const Tensor& heads) {
+  return graph::reshape(graph::permute(heads, {0, 2, 1, 3}), {heads.dim(0), heads.dim(2), -1});
+}
+Tensor in_heads(const Tensor& columns, int64_t dim) {
+  const Tensor parted = graph::reshape(columns, {columns.dim(0), columns.dim(1), -1, dim});
+  return graph::permute(parted, {0, 2, 1, 3});
+}
+
+}  // namespace
+
+Tensor DecoderLm::run(size_t layer, const Tensor& x, const nn::Pass& pass, const Training& training,
+                      std::vector<nn::KeysAndValues>& kept) const {
+  const size_t source = keys_of_[layer];
+  const auto run_with = [this, layer](nn::Pass own, const Tensor& in, nn::KeysAndValues& attended,
+                                      Tensor* logits) {
+    own.attended = &attended;
+    own.router_logits = logits;
+    return layers_[layer](in, own, numbers_[layer]);
+  };
+  const bool routed = training.router_logits != nullptr, borrows = source != layer;
+  Tensor logits;
+  if (!training.recompute) {
+    const Tensor out = run_with(pass, x, kept[source], routed ? &logits : nullptr);
+    if (logits.defined()) training.router_logits->push_back(logits);
+    return out;
+  }
+  // What is recomputed is made of inputs that are all named and has one result: behind the columns
+  // of x are those of the keys and values that others attend to, and of the router's logits.
+  std::vector<Tensor> inputs = {x};
+  if (pass.layer_input.defined()) inputs.push_back(pass.layer_input);
+  if (borrows) inputs.insert(inputs.end(), {kept[source].k, kept[source].v});
+  const bool lends = is_borrowed_[layer];
+  const auto body = [=](std::span<const Tensor> in) {
+    nn::Pass own = pass;
+    size_t next = 1;
+    if (own.layer_input.defined()) own.layer_input = in[next++];
+    nn::KeysAndValues attended;
+    if (borrows) attended = {in[next], in[next + 1]};
+    Tensor of_router;
+    std::vector<Tensor> columns = {run_with(own, in[0], attended, routed ? &of_router : nullptr)};
+    if (lends) columns.insert(columns.end(), {in_columns(attended.k), in_columns(attended.v)});
+    if (of_router.defined()) columns.push_back(of_router);
+    return columns.size() == 1 ? columns[0] : ops::concat(columns, -1);
+  };
+  const Tensor all = nn::checkpoint(body, inputs);
+  int64_t column = 0;
+  const auto next = [&](int64_t width) {
+    column += width;
+    return graph::slice(all, -1, column - width, column);
+  };
+  const Tensor out = next(x.dim(-1));
+  if (lends) {
+    const auto [kv_heads, dim] = heads_[static_cast<size_t>(numbers_[layer])];
+    const Tensor k = next(kv_heads * dim);
+    kept[layer] = {in_heads(k, dim), in_heads(next(kv_heads * dim), dim)};
+  }
+  if (column < all.dim(-1)) training.router_logits->push_back(next(all.dim(-1) - column));
+  return out;
 }
 
 Tensor DecoderLm::normalized(const Tensor& hidden) const {

@@ -22,10 +22,14 @@ struct DecoderShape {
   std::function<nn::LayerShape(int64_t layer)> layer;
   std::function<Rotation(int64_t layer)> rotation = [](int64_t) { return Rotation::kGlobal; };
   io::Json local_rope = nullptr;  // a config of nn::Rope; null: no layer is Rotation::kLocal
-  double embedding_scale = 1;     // what the rows of the embedding are multiplied by
-  double logit_scale = 1;         // what the logits are multiplied by
-  double logit_cap = 0;           // as of CausalLm
-  std::string norm = "norm";      // the name of the final norm
+  int64_t rotary_dim = 0;  // of heads with Rotation::kGlobal; 0: the config's, as of the others
+  std::optional<nn::PerLayerEmbeddingShape> layer_embedding{};
+  // Of each layer, the one that it attends to keys and values of; empty: all have their own.
+  std::vector<int64_t> keys_of{};
+  double embedding_scale = 1;  // what the rows of the embedding are multiplied by
+  double logit_scale = 1;      // what the logits are multiplied by
+  double logit_cap = 0;        // as of CausalLm
+  std::string norm = "norm";   // the name of the final norm
   bool head_bias = false;
 };
 
@@ -44,6 +48,11 @@ nn::SparseMlpShape shared_experts_of(const io::Json& json, const nn::DecoderConf
 std::function<nn::LayerShape(int64_t)> with_experts(const io::Json& json,
                                                     std::function<nn::LayerShape(int64_t)> dense,
                                                     const nn::SparseMlpShape& experts);
+// √hidden_size, what Gemma multiplies the rows of the embedding by. A table of bfloat16 was trained
+// with the root rounded to it.
+double embedding_root(const nn::DecoderConfig& config, const nn::Parameters& parameters);
+// The cap (ops::soft_cap) that a config names; null is none, 0.
+double soft_cap(const io::Json& json, const char* key);
 // DecoderShape::layer of layers that are all like `shape`, but each with its own of `windows`
 // (io::layer_windows), and DecoderShape::rotation of those of which the windowed ones rotate
 // locally.
@@ -83,7 +92,9 @@ class DecoderLm : public CausalLm {
   double logit_cap() const override { return logit_cap_; }
 
  private:
-  Tensor run(size_t layer, const Tensor& x, const nn::Pass& pass, const Training& training) const;
+  // `kept`: keys and values of each layer that others attend to.
+  Tensor run(size_t layer, const Tensor& x, const nn::Pass& pass, const Training& training,
+             std::vector<nn::KeysAndValues>& kept) const;
 
   nn::DecoderConfig config_;
   double embedding_scale_, logit_scale_, logit_cap_;
@@ -91,10 +102,14 @@ class DecoderLm : public CausalLm {
   nn::Embedding embed_tokens_;
   nn::Rope rope_;
   std::optional<nn::Rope> local_rope_;
+  std::optional<nn::PerLayerEmbedding> layer_embedding_;
   std::vector<nn::DecoderLayer> layers_;
   std::vector<Rotation> rotations_;  // of each layer
   std::vector<int64_t> numbers_;     // of each layer among those of its kind
   int64_t attention_layers_ = 0;
+  std::vector<nn::KvCacheShape::Heads> heads_;  // of each layer with keys and values
+  std::vector<size_t> keys_of_;                 // of each layer, itself or another
+  std::vector<bool> is_borrowed_;               // others attend to what it keeps
   nn::KvCacheShape::Recurrent recurrent_;
   int64_t latent_dim_ = 0;  // of layers with latent attention, which all layers have or none
   nn::Norm norm_;

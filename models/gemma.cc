@@ -12,26 +12,10 @@
 
 #include "lib/base/error.h"
 #include "lib/io/layer_windows.h"
-#include "lib/tensor/dtype.h"
 #include "models/decoder_lm.h"
 
 namespace lumen::models {
 namespace gemma {
-
-// √hidden_size. A table of bfloat16 was trained with the root rounded to it.
-double embedding_scale(const nn::DecoderConfig& config, const nn::Parameters& all) {
-  const auto parameters = all.with_normal_weights(config.initializer_range);
-  const Tensor table = (parameters / "model" / "embed_tokens")
-                           .get("weight", {config.vocab_size, config.hidden_size});
-  const double root = std::sqrt(static_cast<double>(config.hidden_size));
-  if (table.dtype() != DType::kBF16) return root;
-  return to_float(to_bf16(static_cast<float>(root)));
-}
-
-// The cap that a config names; null is none.
-double soft_cap(const io::Json& json, const char* key) {
-  return io::find_value(json, key) == nullptr ? 0 : io::get_number(json, key, 1e-3, 1e6);
-}
 
 // Attention and norms of the second and third.
 nn::LayerShape newer_layer(const io::Json& json, const nn::DecoderConfig& config) {
@@ -59,7 +43,7 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
       io::get_number(json, "rms_norm_offset", 0, 1, 1);
   if (third) layer.attention.qk_norm = nn::QkNorm::kHeads;
   DecoderShape shape = {.layer = [layer](int64_t) { return layer; },
-                        .embedding_scale = embedding_scale(config, parameters)};
+                        .embedding_scale = embedding_root(config, parameters)};
   if (!first) {
     const std::vector<int64_t> windows = io::layer_windows(json);
     shape.layer = with_windows(layer, windows);

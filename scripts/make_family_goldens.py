@@ -37,6 +37,8 @@ LATENT = {"num_key_value_heads": 2, "kv_lora_rank": 12, "qk_nope_head_dim": 6,
           "qk_rope_head_dim": 4, "v_head_dim": 8, "moe_intermediate_size": 12,
           "num_experts_per_tok": 2}
 
+GEMMA4 = {"head_dim": 8, "global_head_dim": 16, "sliding_window": 3, "final_logit_softcapping": 30.0}
+
 # Case → class of the model, and the keys of its config beside the common ones.
 CASES = {
     "llama": ("Llama", {"rope_theta": 5e5, "rope_scaling": LLAMA3, "mlp_bias": True}),
@@ -56,6 +58,18 @@ CASES = {
                           "num_hidden_layers": 3, "layer_types": [LOCAL, GLOBAL, LOCAL],
                           "rope_theta": 1e6, "rope_local_base_freq": 1e4,
                           "rope_scaling": {"rope_type": "linear", "factor": 8.0}}),
+    "gemma4": ("Gemma4", GEMMA4 | {"num_hidden_layers": 5, "num_kv_shared_layers": 3,
+                                   "layer_types": [LOCAL, GLOBAL, LOCAL, LOCAL, GLOBAL],
+                                   "vocab_size_per_layer_input": 29,
+                                   "hidden_size_per_layer_input": 6,
+                                   "use_double_wide_mlp": True}),
+    "gemma4-large": ("Gemma4", GEMMA4 | {"layer_types": [GLOBAL, LOCAL, GLOBAL],
+                                         "num_hidden_layers": 3, "num_key_value_heads": 2,
+                                         "num_global_key_value_heads": 1,
+                                         "attention_k_eq_v": True, "attention_bias": True,
+                                         "hidden_size_per_layer_input": 0}),
+    "gemma4unified": ("Gemma4Unified", GEMMA4 | {"layer_types": [LOCAL, GLOBAL],
+                                                 "final_logit_softcapping": None}),
     "phi3": ("Phi3", {"sliding_window": 5}),
     "phi3-short": ("Phi3", longrope(32)),
     "phi3-long": ("Phi3", longrope(8)),
@@ -171,6 +185,7 @@ FACTORS = {"gemma2": {"q_proj": 12.0, "embed_tokens": 8.0}, "gptoss": {"sinks": 
 # Case → seed other than 1, for weights with which float32 is as exact as elsewhere, or every expert is
 # chosen.
 SEEDS = {"qwen3_5moe": 10, "qwen3next": 9, "qwen3next-step": 9, "deepseek2-groups": 3}
+HAVE_TEXT_CONFIGS = ("Gemma3", "Gemma4", "Gemma4Unified", "Qwen3_5", "Qwen3_5Moe")
 COMMON = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
           "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 29,
           "max_position_embeddings": 64, "pad_token_id": 0}
@@ -244,12 +259,13 @@ def main():
     configs, arrays = {}, {}
     for label, (kind, keys) in CASES.items():
         torch.manual_seed(SEEDS.get(label, 1))
-        name = kind + ("TextConfig" if kind in ("Gemma3", "Qwen3_5", "Qwen3_5Moe") else "Config")
+        name = kind + ("TextConfig" if kind in HAVE_TEXT_CONFIGS else "Config")
         config = getattr(transformers, name)(**(COMMON | keys))
         config._attn_implementation = config._experts_implementation = "eager"
         model = getattr(transformers, kind + "ForCausalLM")(config).double().eval()
         state = dict(model.named_parameters()) | {
-            name: buffer for name, buffer in model.named_buffers() if "correction" in name}
+            name: buffer for name, buffer in model.named_buffers()
+            if "correction" in name or "layer_scalar" in name}
         with torch.no_grad():
             for name, parameter in state.items():
                 parameter.add_(torch.randn_like(parameter) * 0.3)

@@ -5,6 +5,7 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/base/round_up.h"
+#include "lib/base/strings.h"
 #include "lib/io/layer_windows.h"
 
 namespace lumen::io {
@@ -95,6 +96,76 @@ void complete_gemma3(Json& config) {
   complete_newer_gemma(config);
   rename_key(config, "_sliding_window_pattern", "sliding_window_pattern");
   set_layer_types(config, get_int(config, "sliding_window_pattern", 1, limits::kLayers, 6));
+}
+
+// What per-layer settings, as newer transformers write them, say of the layers that see all. Their
+// keys are numbers of layers, with zeros before shorter ones.
+void read_global_heads(Json& config) {
+  const Json* found = find_value(config, "per_layer_config");
+  if (found == nullptr || !found->is_object()) return;
+  const Json types = config["layer_types"];
+  std::vector<Json> own(types.size());
+  for (const auto& [key, settings] : found->items()) {
+    int64_t layer = 0;
+    const bool is_layer = parse_number(key, layer) && layer >= 0 && layer < std::ssize(own);
+    if (!is_layer || !settings.is_object()) {
+      fail(ErrorKind::kMalformed, "per_layer_config: found ", quoted(key), ": ",
+           describe(&settings), ", expected an object by the number of a layer, below ",
+           own.size());
+    }
+    own[static_cast<size_t>(layer)] = settings;
+  }
+  for (const auto& [key, global] : {std::pair("head_dim", "global_head_dim"),
+                                    {"num_key_value_heads", "num_global_key_value_heads"}}) {
+    const Json local = config[key];
+    Json common;  // of those that see all
+    for (size_t i = 0; i < own.size(); ++i) {
+      const Json number = own[i].is_object() ? own[i].value(key, local) : local;
+      const bool is_global = types[i] == "full_attention";
+      if (is_global && common.is_null()) common = number;
+      if (number == (is_global ? common : local)) continue;
+      fail(ErrorKind::kUnsupported, "per_layer_config: ", key, " of layer ", i, " is ",
+           describe(&number), ", unlike that of other layers of its type");
+    }
+    if (!common.is_null()) config[global] = common;
+  }
+}
+
+// As Gemma4TextConfig has what a config leaves out.
+void complete_gemma4(Json& config) {
+  set_defaults(config, {{"hidden_size", 2304},
+                        {"intermediate_size", 9216},
+                        {"num_hidden_layers", 30},
+                        {"num_attention_heads", 8},
+                        {"num_key_value_heads", 4},
+                        {"head_dim", 256},
+                        {"hidden_activation", "gelu_pytorch_tanh"},
+                        {"vocab_size", 262144},
+                        {"max_position_embeddings", 131072},
+                        {"sliding_window", 512},
+                        {"num_kv_shared_layers", 0},
+                        {"tie_word_embeddings", true}});
+  config["hidden_act"] = Json(config["hidden_activation"]);
+  set_absent(config, "hidden_size_per_layer_input", 256);
+  // Of Gemma 4 12B, which has no embeddings per layer.
+  if (config["model_type"] == "gemma4_unified_text") config["hidden_size_per_layer_input"] = 0;
+  if (find_value(config, "rope_parameters") == nullptr) {
+    set_defaults(config, {{"rope_theta", 1e6},
+                          {"rope_local_base_freq", 1e4},
+                          {"rope_scaling",
+                           {{"rope_type", "proportional"}, {"partial_rotary_factor", 0.25}}}});
+  }
+  set_layer_types(config, 6);
+  Json& types = config["layer_types"];
+  if (!types.is_array() || types.empty()) return;  // layer_windows says so
+  types.back() = "full_attention";
+  read_global_heads(config);
+  set_default(config, "global_head_dim", 512);
+  const bool same = get_bool(config, "attention_k_eq_v", false);
+  if (!same && find_value(config, "per_layer_config") == nullptr) {
+    config["num_global_key_value_heads"] = Json(config["num_key_value_heads"]);
+  }
+  set_default(config, "num_global_key_value_heads", Json(config["num_key_value_heads"]));
 }
 
 // As GptOssConfig has what a config leaves out.
@@ -533,6 +604,8 @@ constexpr Family kFamilies[] = {
     {"gemma", complete_gemma},
     {"gemma2", complete_gemma2},
     {"gemma3_text", complete_gemma3},
+    {"gemma4_text", complete_gemma4},
+    {"gemma4_unified_text", complete_gemma4},
     {"glm4", complete_glm4},
     {"glm4_moe_lite", complete_glm4_moe_lite},
     {"gpt2", rename_gpt2_keys},

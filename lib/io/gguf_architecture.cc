@@ -32,6 +32,19 @@ constexpr Renaming kAfterBranches[] = {{"post_attention_norm", "post_attention_l
 constexpr Renaming kAroundBranches[] = {{"post_attention_norm", "post_attention_layernorm"},
                                         {"ffn_norm", "pre_feedforward_layernorm"},
                                         {"post_ffw_norm", "post_feedforward_layernorm"}};
+constexpr auto kGemma4 = std::to_array<Renaming>({
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"ffn_norm", "pre_feedforward_layernorm"},
+    {"post_ffw_norm", "post_feedforward_layernorm"},
+    {"inp_gate", "per_layer_input_gate"},
+    {"proj", "per_layer_projection"},
+    {"post_norm", "post_per_layer_input_norm"},
+    {"layer_output_scale.weight", "layer_scalar"},
+});
+constexpr Renaming kGemma4Model[] = {
+    {"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"},
+    {"per_layer_model_proj.weight", "model.per_layer_model_projection.weight"},
+    {"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight"}};
 constexpr Renaming kGlm4[] = {{"post_attention_norm", "post_self_attn_layernorm"},
                               {"post_ffw_norm", "post_mlp_layernorm"},
                               {"ffn_up", "mlp.gate_up_proj"}};
@@ -155,6 +168,7 @@ constexpr Architecture kArchitectures[] = {
     {"gemma", "gemma", RotaryRows::kHalves},
     {"gemma2", "gemma2", RotaryRows::kHalves, kAroundBranches},
     {"gemma3", "gemma3_text", RotaryRows::kHalves, kAroundBranches},
+    {"gemma4", "gemma4_text", RotaryRows::kHalves, kGemma4, kGemma4Model},
     {"glm4", "glm4", RotaryRows::kPairs, kGlm4},
     {"gpt-oss", "gpt_oss", RotaryRows::kHalves, kGptOss},
     {"granite", "granite", RotaryRows::kPairsInGguf},
@@ -261,6 +275,7 @@ constexpr std::pair<std::string_view, std::string_view> kAlike[] = {
     {"mistral", "llama"},
     {"mixtral", "llama"},
     {"olmo3", "olmo2"},
+    {"gemma4_unified_text", "gemma4_text"},
     {"granitemoeshared", "granitemoe"},
     {"deepseek_v3", "deepseek_v2"},
     {"glm4_moe_lite", "deepseek_v2"}};

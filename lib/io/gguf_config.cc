@@ -67,12 +67,16 @@ int64_t vocabulary(const GgufFile& file, const ArchitectureKeys& keys) {
 // that they cannot say. `may_not_truncate`: the architecture says whether yarn truncates.
 void write_rope_scaling(const Json& scaling, bool may_not_truncate, const KeyWriter& keys) {
   const std::string type = get_string(scaling, "rope_type", "default");
-  // Llama 3's is a tensor, and "dynamic" changes nothing within the trained context but the base.
-  if (type == "default" || type == "llama3" || type == "dynamic") return;
+  // Llama 3's and Gemma 4's are tensors, and "dynamic" changes nothing within the trained context
+  // but the base.
+  const bool in_tensor = type == "llama3" || type == "proportional";
+  if (type == "default" || in_tensor || type == "dynamic") return;
   const bool long_factors = type == "longrope";  // which are tensors
   if (type != "linear" && type != "yarn" && !long_factors) {
-    fail(ErrorKind::kUnsupported, "rope_scaling type ", quoted(type),
-         " cannot be written as GGUF; possible are linear, yarn, llama3, longrope and dynamic");
+    fail(
+        ErrorKind::kUnsupported, "rope_scaling type ", quoted(type),
+        " cannot be written as GGUF; possible are linear, yarn, llama3, longrope, proportional and "
+        "dynamic");
   }
   double attention = 1;  // what attention_factor is divided by in the file
   if (!long_factors) {
@@ -112,7 +116,8 @@ Json config_of_gguf(const GgufFile& file) {
   const int64_t heads = keys.uniform("attention.head_count", limits::kHeads);
   const int64_t layers = keys.integer("block_count", limits::kLayers);
   int64_t kv_heads = heads;
-  if (architecture.name == "lfm2") {  // of the layers with attention
+  const bool unlike = architecture.name == "gemma4";  // layers
+  if (architecture.name == "lfm2" || unlike) {  // of the layers with attention, or some of them
     const std::vector<int64_t> counts = keys.per_layer(kKvHeads, layers, limits::kHeads);
     kv_heads = std::max<int64_t>(1, *std::max_element(counts.begin(), counts.end()));
   } else if (keys.has(kKvHeads)) {
@@ -133,10 +138,12 @@ Json config_of_gguf(const GgufFile& file) {
   // Where all layers have experts some files tell of those alone.
   constexpr const char* kLength = "feed_forward_length";
   const bool has_length = keys.has(kLength) || !keys.has(kExpertLength);
+  const char* const length = has_length ? kLength : kExpertLength;
   Json config = {
       {"model_type", architecture.model_type},
       {"hidden_size", dim},
-      {"intermediate_size", keys.uniform(has_length ? kLength : kExpertLength, limits::kDim)},
+      {"intermediate_size", unlike ? keys.per_layer(length, layers, limits::kDim)[0]
+                                   : keys.uniform(length, limits::kDim)},
       {"num_hidden_layers", layers},
       {"num_attention_heads", heads},
       {"num_key_value_heads", kv_heads},
@@ -170,6 +177,12 @@ Json config_of_gguf(const GgufFile& file) {
     const bool corrected = file.find_tensor(str("blk.", first, ".exp_probs_b.bias")) != nullptr;
     if (corrected) set_sigmoid_scores(config);
   }
+  if (unlike) {  // layers that see all may take what their keys are made of as values
+    const Json& types = config["layer_types"];
+    const auto global = std::find(types.begin(), types.end(), "full_attention") - types.begin();
+    const bool has_own = file.find_tensor(str("blk.", global, ".attn_v.weight")) != nullptr;
+    config["attention_k_eq_v"] = !has_own;
+  }
   if (architecture.name == "qwen3next") {
     config["linear_inputs_apart"] = file.find_tensor("blk.0.attn_gate.weight") != nullptr;
   }
@@ -183,7 +196,8 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
   const int64_t head_dim = get_int(config, "head_dim", 1, limits::kDim);
   const double rotated = get_number(config, "partial_rotary_factor", 0, 1, 1);
   int64_t key_dim = head_dim, value_dim = head_dim;
-  const bool latent = architecture == "deepseek2";
+  const bool latent = architecture == "deepseek2", unlike = architecture == "gemma4";
+  if (unlike) key_dim = value_dim = get_int(config, "global_head_dim", 1, limits::kDim);
   if (latent) {
     key_dim += get_int(config, "qk_nope_head_dim", 1, limits::kDim);
     value_dim = get_int(config, "v_head_dim", 1, limits::kDim);
@@ -192,11 +206,13 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
       {"context_length", get_int(config, "max_position_embeddings", 1, limits::kContext)},
       {"embedding_length", get_int(config, "hidden_size", 1, limits::kDim)},
       {"block_count", get_int(config, "num_hidden_layers", 1, limits::kLayers)},
-      {"feed_forward_length", get_int(config, "intermediate_size", 1, limits::kDim)},
       {"attention.head_count", get_int(config, "num_attention_heads", 1, limits::kHeads)},
       {"attention.key_length", key_dim},
       {"attention.value_length", value_dim}};
   for (const auto& [key, value] : integers) keys.integer(key, value);
+  if (!unlike) {
+    keys.integer("feed_forward_length", get_int(config, "intermediate_size", 1, limits::kDim));
+  }
   const int64_t kv_heads = get_int(config, "num_key_value_heads", 1, limits::kHeads);
   if (architecture == "lfm2") {
     std::vector<int32_t> counts;
@@ -204,12 +220,13 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
       counts.push_back(has_none ? 0 : static_cast<int32_t>(kv_heads));
     }
     keys.set(kKvHeads, counts);
-  } else {
+  } else if (!unlike) {
     keys.integer(kKvHeads, kv_heads);
   }
   keys.number(epsilon_key(get_string(config, "model_type")),
               get_number(config, "rms_norm_eps", 0, 1));
-  const auto rotary_dim = static_cast<int64_t>(static_cast<double>(head_dim) * rotated + 1e-6);
+  const auto rotary_dim =
+      static_cast<int64_t>(static_cast<double>(unlike ? key_dim : head_dim) * rotated + 1e-6);
   keys.integer("rope.dimension_count", rotary_dim);
   keys.number("rope.freq_base", rope_base(config, rotary_dim));
   keys.integer("vocab_size",

@@ -17,8 +17,6 @@ constexpr double kMaxUsual = 1e6, kLeastCap = 1e-3;
 
 // --- Windows -----------------------------------------------------------------------------------
 
-constexpr const char* kWindow = "attention.sliding_window";
-
 // The window that a file names, or `unsaid`; 0: none, which some files say so.
 int64_t read_window(const ArchitectureKeys& keys, int64_t unsaid = 0) {
   return keys.has(kWindow) ? keys.integer(kWindow, limits::kContext, 0) : unsaid;
@@ -125,7 +123,6 @@ void write_no_windows(const Json& config, const KeyWriter&) {
 
 constexpr int64_t kGemma2Period = 2, kGemma3Period = 6, kOlmoPeriod = 4;
 constexpr int64_t kGemma2Window = 4096;
-constexpr const char* kLocalTheta = "rope.freq_base_swa";
 constexpr double kGemmaLocalTheta = 10000;
 
 // What the products of queries and keys of Gemma 2 and 3 are divided by the root of: of all sizes
@@ -425,7 +422,8 @@ void write_granitemoe(const Json& config, const KeyWriter& keys) {
 // The activation that all files of an architecture have, as they do not say it; the other names
 // mean the same function.
 std::vector<std::string_view> activations_of(std::string_view architecture) {
-  constexpr std::string_view kGelus[] = {"gemma", "gemma2", "gemma3", "starcoder2", "phi2"};
+  constexpr std::string_view kGelus[] = {"gemma",  "gemma2",     "gemma3",
+                                         "gemma4", "starcoder2", "phi2"};
   if (architecture == "nemotron") return {"relu2"};
   if (std::find(std::begin(kGelus), std::end(kGelus), architecture) == std::end(kGelus)) {
     return {"silu", "swish"};
@@ -469,6 +467,7 @@ constexpr Own kOwn[] = {
     {"gemma", read_gemma, write_no_windows},
     {"gemma2", read_gemma2, write_gemma2},
     {"gemma3", read_gemma3, write_gemma3},
+    {"gemma4", read_gemma4, write_gemma4},
     {"granite", read_granite, write_granite},
     {"granitemoe", read_granitemoe, write_granitemoe},
     {"olmo2", read_olmo2, write_olmo2},
@@ -522,6 +521,21 @@ std::vector<int64_t> ArchitectureKeys::per_layer(std::string_view key, int64_t l
          ", expected an integer from 0 to ", hi);
   }
   return counts;
+}
+
+std::vector<bool> ArchitectureKeys::flags(std::string_view key, int64_t layers) const {
+  const std::string name = prefix_ + std::string(key);
+  const auto value = metadata_.find(name);
+  if (!value || !value->is_array() || static_cast<int64_t>(value->size()) != layers) {
+    fail(ErrorKind::kMalformed, "key ", quoted(name), ": expected an array of ", layers,
+         " flags, one per layer");
+  }
+  std::vector<bool> flags;
+  const bool is_bool = value->element_type() == GgufType::kBool;
+  for (size_t i = 0; i < value->size(); ++i) {
+    flags.push_back(is_bool ? value->bool_at(i) : value->int_at(i) != 0);
+  }
+  return flags;
 }
 
 void require_no_bias(const Json& config, const char* key) {

@@ -22,6 +22,9 @@ WriteFamily write_qwen35, write_qwen35moe, write_qwen3next;
 // Latent attention: DeepSeek-V2 and V3, and what is built like them (gguf_deepseek.cc).
 ReadFamily read_deepseek2;
 WriteFamily write_deepseek2;
+// Gemma 4 (gguf_gemma4.cc).
+ReadFamily read_gemma4;
+WriteFamily write_gemma4;
 // Says that experts are chosen by sigmoids, as those of DeepSeek-V3.
 void set_sigmoid_scores(Json& config);
 
@@ -42,6 +45,8 @@ void write_shared_experts(const Json& config, bool normalized, const KeyWriter& 
 // --- What several have in common (gguf_families.cc) --------------------------------------------
 
 inline constexpr const char* kKvHeads = "attention.head_count_kv";
+inline constexpr const char* kWindow = "attention.sliding_window";
+inline constexpr const char* kLocalTheta = "rope.freq_base_swa";  // of layers with a window
 // 0.1 · mscale_all_dim of yarn; mscale is the same, so that cos and sin are not multiplied.
 inline constexpr const char* kYarnMultiplier = "rope.scaling.yarn_log_multiplier";
 

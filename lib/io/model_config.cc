@@ -22,7 +22,9 @@ void flatten_rope_parameters(Json& config) {
     config["rope_theta"] = Json(*theta);
     scaling.erase("rope_theta");
   }
-  if (const Json* part = find_value(scaling, "partial_rotary_factor")) {
+  // Of "proportional" it is a number of the scaling.
+  const Json* part = find_value(scaling, "partial_rotary_factor");
+  if (part != nullptr && get_string(scaling, "rope_type", "") != "proportional") {
     set_default(config, "partial_rotary_factor", Json(*part));
     scaling.erase("partial_rotary_factor");
   }
@@ -157,7 +159,8 @@ Json language_model_config(Json config) {
   if (found == nullptr || !found->is_object()) return config;
   Json text = *found;
   const std::string type = get_string(config, "model_type");
-  const bool named = type == "gemma3" || type == "qwen3_5" || type == "qwen3_5_moe";
+  const bool named = type == "gemma3" || type == "gemma4" || type == "gemma4_unified" ||
+                     type == "qwen3_5" || type == "qwen3_5_moe";
   set_default(text, "model_type", named ? type + "_text" : type);
   for (const char* key : {"dtype", "torch_dtype", "bos_token_id", "eos_token_id", "pad_token_id"}) {
     if (const Json* value = find_value(config, key)) set_default(text, key, Json(*value));

@@ -74,7 +74,8 @@ Array usual_shape(const GgufTensor& tensor, std::string_view architecture, Array
                                                         name.ends_with(".attn_k_norm.weight"));
   const bool is_vector = (name.ends_with(".bias") && !of_experts) || name.ends_with(".ssm_a") ||
                          (name.ends_with("_norm.weight") && !of_heads) ||
-                         name.ends_with("_sinks.weight") || name.starts_with("rope_f");
+                         name.ends_with("_sinks.weight") || name.starts_with("rope_f") ||
+                         name.ends_with(".layer_output_scale.weight");
   const int64_t columns = shape[-1], rows = shape.elements() / columns;
   if (is_vector) return rows == 1 ? array.reshaped({columns}) : array;
   if (name.ends_with(".ssm_conv1d.weight") || name.ends_with(".shortconv.conv.weight"))

@@ -77,6 +77,8 @@ void Bytes::value(const GgufWriter::Value& value) {
     numbers(kFloat32, *reals);
   } else if (auto* integers = std::get_if<std::vector<int32_t>>(&value)) {
     numbers(kInt32, *integers);
+  } else if (auto* flags = std::get_if<std::vector<bool>>(&value)) {
+    numbers(kBool, *flags);
   } else {
     const auto& texts = std::get<std::vector<std::string>>(value);
     number<uint32_t>(kArray);

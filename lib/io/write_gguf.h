@@ -22,8 +22,9 @@ class AtomicFile;
 // Metadata and tensors of a file to be, in the order in which they are added. Not thread-safe.
 class GgufWriter {
  public:
-  using Value = std::variant<uint16_t, uint32_t, int32_t, float, bool, std::string,
-                             std::vector<std::string>, std::vector<float>, std::vector<int32_t>>;
+  using Value =
+      std::variant<uint16_t, uint32_t, int32_t, float, bool, std::string, std::vector<std::string>,
+                   std::vector<float>, std::vector<int32_t>, std::vector<bool>>;
 
   void set(std::string key, const Value& value);
   // A pair of another file as it is.

@@ -41,8 +41,12 @@ std::vector<Linear> projections(const Parameters& parameters, const AttentionSha
     return result;
   }
   result.emplace_back(parameters / "q_proj", s.hidden, (s.gated ? 2 : 1) * q, s.qkv_bias);
+  if (s.borrows) {
+    for (const char* name : {"k_proj", "v_proj", "k_norm"}) parameters.leave_out(name);
+    return result;
+  }
   result.emplace_back(parameters / "k_proj", s.hidden, kv, s.qkv_bias);
-  result.emplace_back(parameters / "v_proj", s.hidden, kv, s.qkv_bias);
+  if (!s.values_of_keys) result.emplace_back(parameters / "v_proj", s.hidden, kv, s.qkv_bias);
   return result;
 }
 
@@ -109,13 +113,14 @@ SelfAttention::SelfAttention(const Parameters& parameters, const AttentionShape&
     return Norm(place, (whole ? heads : 1) * shape.head_dim, shape.norm);
   };
   q_norm_ = norm(shape.q_norm, shape.heads);
-  k_norm_ = norm(shape.k_norm, shape.kv_heads);
+  if (!shape.borrows) k_norm_ = norm(shape.k_norm, shape.kv_heads);
 }
 
 Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t layer) const {
   const int64_t batch = x.dim(0), tokens = x.dim(1), dim = shape_.head_dim;
   const int64_t widths[] = {shape_.heads * dim, shape_.kv_heads * dim, shape_.kv_heads * dim};
-  const std::vector<Tensor> qkv = parts_of(qkv_, x, widths);
+  const size_t parts = shape_.borrows ? 1 : shape_.values_of_keys ? 2 : 3;
+  const std::vector<Tensor> qkv = parts_of(qkv_, x, std::span(widths).first(parts));
   auto in_heads = [&](Tensor projected, int64_t count, const std::optional<Norm>& norm) {
     if (norm && shape_.qk_norm == QkNorm::kWhole) projected = (*norm)(projected);
     return graph::reshape(projected, {batch, tokens, count, dim});
@@ -133,9 +138,16 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
     gate = ops::sigmoid(graph::slice(pairs, 3, dim, 2 * dim));
   }
   const Tensor q = placed(in_heads(queries, shape_.heads, q_norm_), pass.query_table, q_norm_);
-  Tensor k = placed(in_heads(qkv[1], shape_.kv_heads, k_norm_), pass.rope_table, k_norm_);
-  Tensor v = in_heads(qkv[2], shape_.kv_heads, {});
-  add_to_cache(pass, layer, k, v);
+  KeysAndValues kv;
+  if (shape_.borrows) {
+    kv = *pass.attended;
+  } else {
+    kv.k = placed(in_heads(qkv[1], shape_.kv_heads, k_norm_), pass.rope_table, k_norm_);
+    kv.v = in_heads(qkv[parts - 1], shape_.kv_heads, {});
+    if (shape_.value_norm) kv.v = ops::rms_norm(kv.v, {}, shape_.norm.eps);
+    add_to_cache(pass, layer, kv.k, kv.v);
+    if (pass.attended != nullptr) *pass.attended = kv;
+  }
   const ops::AttentionOptions options = {
       .scale = shape_.scale.value_or(1 / std::sqrt(static_cast<double>(dim))),
       .cap = shape_.cap,
@@ -146,7 +158,7 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
       .slots = pass.slots(),
       .dropout = attention_dropout(shape_.dropout),
       .bf16 = rounds_activations(o_proj_.weight.dtype())};
-  Tensor out = ops::attention(q, k, v, pass.position, options);
+  Tensor out = ops::attention(q, kv.k, kv.v, pass.position, options);
   if (gate.defined()) out = ops::mul(out, gate);
   return o_proj_(graph::reshape(out, {batch, tokens, shape_.heads * dim}));
 }
@@ -190,6 +202,8 @@ DecoderLayer::DecoderLayer(const Parameters& parameters, const LayerShape& shape
   set(after_attention_, shape.norms.after_attention);
   set(before_mlp_, shape.norms.before_mlp);
   set(after_mlp_, shape.norms.after_mlp);
+  if (shape.per_layer_input) per_layer_input_.emplace(parameters, *shape.per_layer_input);
+  if (shape.scaled_output) layer_scalar_ = parameters.buffer("layer_scalar", {1}, Init::ones());
 }
 
 Tensor DecoderLayer::added(const Tensor& x, Tensor branch, const std::optional<Norm>& norm) const {
@@ -215,7 +229,9 @@ Tensor DecoderLayer::operator()(const Tensor& x, const Pass& pass, int64_t layer
   };
   Tensor mlp = std::visit(branch, mlp_);
   if (shared_mlp_) mlp = ops::add(mlp, (*shared_mlp_)(normed));
-  return added(attended, mlp, after_mlp_);
+  Tensor result = added(attended, mlp, after_mlp_);
+  if (per_layer_input_) result = (*per_layer_input_)(result, pass.layer_input);
+  return layer_scalar_.defined() ? ops::mul(result, layer_scalar_) : result;
 }
 
 }  // namespace lumen::nn

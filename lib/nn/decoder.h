@@ -15,6 +15,7 @@
 #include "lib/nn/kv_cache.h"
 #include "lib/nn/latent_attention.h"
 #include "lib/nn/layers.h"
+#include "lib/nn/per_layer_input.h"
 #include "lib/nn/rope.h"
 #include "lib/nn/short_convolution.h"
 #include "lib/nn/sparse_mlp.h"
@@ -41,6 +42,11 @@ struct DecoderConfig {
   double attention_dropout;  // of the attention's weights, while training
 };
 
+// Keys and values that a layer attends to, [batch, kv_heads, positions, head_dim].
+struct KeysAndValues {
+  Tensor k, v;
+};
+
 // What all layers of one forward pass share.
 struct Pass {
   Tensor position;           // int32 [1] or [batch]: of the first token; 0 without a cache
@@ -50,6 +56,10 @@ struct Pass {
   KvCache* cache = nullptr;  // null: attend among the given tokens only
   Tensor segments;           // int32 [batch, tokens]: documents of a packed row; may be undefined
   Tensor* router_logits = nullptr;  // where a sparse layer puts its router's; null: nowhere
+  // Where a layer puts its keys and values for others, or finds another's
+  // (AttentionShape::borrows); null: nowhere.
+  KeysAndValues* attended = nullptr;
+  Tensor layer_input{};  // [batch, tokens, dim]: a layer's own of PerLayerEmbedding; or undefined
 
   // The cache rows that the batch uses; undefined: its own.
   Tensor slots() const { return cache ? cache->slots() : Tensor(); }
@@ -70,23 +80,27 @@ enum class QkNorm { kNone, kHeads, kEachHead, kWhole };
 struct AttentionShape {
   int64_t hidden, heads, kv_heads, head_dim;
   bool qkv_bias = false, output_bias = false;
-  bool fused = false;  // one product for q, k and v, qkv_proj (Phi-3)
+  bool fused = false;           // one product for q, k and v, qkv_proj (Phi-3)
+  bool borrows = false;         // attends to keys and values of another layer, and has none
+  bool values_of_keys = false;  // values are what k_proj gives, which there is no v_proj for
   bool gated = false;  // q_proj has for each head, after the query, what its output is multiplied
                        // by the sigmoid of (Qwen3.5)
   std::string output = "o_proj";  // name of the output projection
   QkNorm qk_norm = QkNorm::kNone;
   std::string q_norm = "q_norm", k_norm = "k_norm";  // their names
   bool rotates_first = false;                        // norms of heads are of what rotated (Hunyuan)
-  NormShape norm{};                                  // of queries and keys
-  std::optional<double> scale{};                     // of q · k; none: 1 / √head_dim
-  double cap = 0;      // of the scaled q · k (ops::soft_cap); 0: none
-  bool sinks = false;  // a parameter per head (ops::AttentionOptions::sinks)
-  int64_t window = 0;  // 0: all positions
-  double dropout = 0;  // of the weights, while training
+  bool value_norm = false;        // values of a head are divided by their root mean square
+  NormShape norm{};               // of queries and keys
+  std::optional<double> scale{};  // of q · k; none: 1 / √head_dim
+  double cap = 0;                 // of the scaled q · k (ops::soft_cap); 0: none
+  bool sinks = false;             // a parameter per head (ops::AttentionOptions::sinks)
+  int64_t window = 0;             // 0: all positions
+  double dropout = 0;             // of the weights, while training
 };
 
 // Grouped-query self-attention (Ainslie et al. 2023): q_proj, k_proj and v_proj, or qkv_proj with
-// their rows one after the other, o_proj and, with a qk_norm, the two norms, with sinks, sinks.
+// their rows one after the other, o_proj and, with a qk_norm, the two norms, with sinks, sinks. One
+// that borrows has q_proj and its norm alone; the others in a checkpoint are left out.
 // x [batch, tokens, hidden] → the same.
 class SelfAttention {
  public:
@@ -116,11 +130,13 @@ struct LayerShape {
   std::optional<PlainMlpShape> plain_mlp{};   // in place of mlp
   std::optional<SparseMlpShape> experts{};    // in place of mlp
   std::optional<GatedMlpShape> shared_mlp{};  // beside experts, as shared_mlp, with their additions
+  std::optional<PerLayerInputShape> per_layer_input{};  // added behind the mlp
   NormNames norms{};
   NormShape norm;
-  bool parallel = false;      // the mlp is given what the attention is (Cohere)
-  double residual_scale = 1;  // what both give is multiplied by it before it is added
-  double dropout = 0;         // of what is added, while training
+  bool scaled_output = false;  // what the layer gives is multiplied by the buffer layer_scalar
+  bool parallel = false;       // the mlp is given what the attention is (Cohere)
+  double residual_scale = 1;   // what both give is multiplied by it before it is added
+  double dropout = 0;          // of what is added, while training
 };
 
 // With attention or what is in its place: x + self_attn(x), then x + mlp(x), or, in parallel, x +
@@ -140,6 +156,8 @@ class DecoderLayer {
   std::variant<GatedMlp, PlainMlp, SparseMlp> mlp_;
   std::optional<GatedMlp> shared_mlp_;
   std::optional<Norm> before_attention_, after_attention_, before_mlp_, after_mlp_;
+  std::optional<PerLayerInput> per_layer_input_;
+  Tensor layer_scalar_;  // [1], or undefined
 };
 
 }  // namespace lumen::nn

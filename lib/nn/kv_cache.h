@@ -22,6 +22,14 @@ struct KvCacheShape {
   Recurrent recurrent{};
 
   bool has_values = true;  // else what k holds is the values, too (latent_attention.h)
+
+  struct Heads {
+    int64_t kv_heads, head_dim;
+  };
+  std::vector<Heads> own_heads{};  // of each layer; empty: kv_heads and head_dim of all
+  Heads heads(int64_t layer) const {
+    return own_heads.empty() ? Heads{kv_heads, head_dim} : own_heads[static_cast<size_t>(layer)];
+  }
 };
 
 // For each layer, k and v as states [batch, kv_heads, context, head_dim], or k alone; layers of

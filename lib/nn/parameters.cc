@@ -27,7 +27,8 @@ struct Parameters::Tree {
   NamedArrays adapter;                // given ones
   std::string adapter_place;          // their file
   std::set<std::string> linear_layers;
-  std::set<std::string> in_out;  // places whose weight is [in, out]
+  std::set<std::string> in_out;    // places whose weight is [in, out]
+  std::set<std::string> left_out;  // places below which the checkpoint may have more
 };
 
 namespace {
@@ -344,6 +345,10 @@ bool Parameters::has(const std::string& name) const {
   return tree_->arrays.count(prefix_ + name) > 0;
 }
 
+void Parameters::leave_out(const std::string& name) const {
+  tree_->left_out.insert(str(prefix_, name, "."));
+}
+
 std::vector<std::string> Parameters::check() const {
   if (!tree_->problems.empty()) {
     fail(ErrorKind::kMalformed, "the tensors do not fit the config: ", first_of(tree_->problems));
@@ -353,8 +358,12 @@ std::vector<std::string> Parameters::check() const {
          " does not fit the model: ", first_of(tree_->misfits));
   }
   std::vector<std::string> unused;
+  const auto is_left_out = [&](std::string_view name) {
+    return std::any_of(tree_->left_out.begin(), tree_->left_out.end(),
+                       [&](const std::string& place) { return name.starts_with(place); });
+  };
   for (const auto& [name, array] : tree_->arrays) {
-    if (tree_->handed_out.count(name) == 0) unused.push_back(name);
+    if (tree_->handed_out.count(name) == 0 && !is_left_out(name)) unused.push_back(name);
   }
   for (const auto& entry : tree_->adapter) {
     if (tree_->handed_out.count(entry.first) == 0) unused.push_back(entry.first);

@@ -23,6 +23,18 @@ void scale_linear(const io::Json& scaling, std::vector<double>& theta) {
   for (double& t : theta) t /= factor_of(scaling);
 }
 
+// How many of `count` frequencies turn.
+int64_t turning(const io::Json& scaling, int64_t count) {
+  const double part = io::get_number(scaling, "partial_rotary_factor", 0, 1, 1);
+  return static_cast<int64_t>(part * static_cast<double>(count) + 1e-6);
+}
+
+void scale_proportional(const io::Json& scaling, std::vector<double>& theta) {
+  const double factor = io::get_number(scaling, "factor", 1e-6, kMaxFactor, 1);
+  const int64_t turn = turning(scaling, std::ssize(theta));
+  for (int64_t i = 0; i < std::ssize(theta); ++i) theta[i] = i < turn ? theta[i] / factor : 0;
+}
+
 double rope_theta(const io::Json& config) {
   return io::get_number(config, "rope_theta", 1e-3, 1e12, 10000);
 }
@@ -124,6 +136,8 @@ Rope::Rope(const io::Json& config, int64_t head_dim) {
       for (size_t i = 0; i < theta.size(); ++i) theta[i] /= divisors[i];
     } else if (type == "yarn") {
       attention_factor = scale_yarn(config, *scaling, theta);
+    } else if (type == "proportional") {
+      scale_proportional(*scaling, theta);
     } else if (type == "longrope") {
       original_ = io::get_int(*scaling, "original_max_position_embeddings", 1, limits::kContext);
       attention_factor = io::get_number(*scaling, "attention_factor", 1e-6, kMaxFactor, 1);
@@ -131,7 +145,8 @@ Rope::Rope(const io::Json& config, int64_t head_dim) {
       long_factors = factors_of(*scaling, "long_factor", head_dim / 2);
     } else if (type != "default" && type != "dynamic") {
       fail(ErrorKind::kUnsupported, "rope_scaling type ", quoted(type),
-           " is not supported; known: default, linear, dynamic, llama3, longrope, yarn");
+           " is not supported; known: default, linear, dynamic, llama3, longrope, proportional, "
+           "yarn");
     }
     query_beta = io::get_number(*scaling, "llama_4_scaling_beta", 0, kMaxFactor, 0);
     if (query_beta > 0) {
@@ -162,9 +177,42 @@ void Rope::divide(const Tensor& divisors) {
   frequencies = graph::constant(ops::div(frequencies, divisors).eval());
 }
 
+// What stands for a frequency of 0 in place of its divisor.
+constexpr float kNoTurn = 1e30f;
+
+namespace {
+
+std::vector<float> proportional_divisors(const io::Json& scaling, int64_t head_dim) {
+  const int64_t count = head_dim / 2, turn = turning(scaling, count);
+  std::vector<float> divisors(static_cast<size_t>(count), kNoTurn);
+  const double factor = io::get_number(scaling, "factor", 1e-6, kMaxFactor, 1);
+  std::fill_n(divisors.begin(), turn, static_cast<float>(factor));
+  return divisors;
+}
+
+// The rope_scaling "proportional" that has these divisors; null if there is none.
+io::Json proportional_scaling(std::span<const float> divisors) {
+  const auto first = std::find_if(divisors.begin(), divisors.end(),
+                                  [](float divisor) { return divisor >= kNoTurn; });
+  if (first == divisors.begin() || first == divisors.end()) return nullptr;
+  io::Json scaling = {{"rope_type", "proportional"},
+                      {"partial_rotary_factor", static_cast<double>(first - divisors.begin()) /
+                                                    static_cast<double>(divisors.size())}};
+  if (divisors[0] != 1) scaling["factor"] = static_cast<double>(divisors[0]);
+  const auto again = proportional_divisors(scaling, 2 * std::ssize(divisors));
+  return std::equal(divisors.begin(), divisors.end(), again.begin()) ? scaling : io::Json();
+}
+
+}  // namespace
+
 std::vector<float> rope_divisors(const io::Json& config, int64_t head_dim) {
   const io::Json* scaling = io::find_value(config, "rope_scaling");
-  if (scaling == nullptr || type_of(*scaling) != "llama3") return {};
+  if (scaling == nullptr) return {};
+  if (type_of(*scaling) == "proportional") {
+    return proportional_divisors(*scaling,
+                                 io::get_int(config, "global_head_dim", 2, limits::kDim, head_dim));
+  }
+  if (type_of(*scaling) != "llama3") return {};
   const std::vector<double> divisors = llama3_divisors(*scaling, unscaled(config, head_dim));
   return {divisors.begin(), divisors.end()};
 }
@@ -252,7 +300,8 @@ std::map<std::string, std::vector<float>> rope_tensors(const io::Json& config, i
 bool set_rope_scaling(const NamedArrays& tensors, io::Json& config) {
   if (const auto found = tensors.find(kDivisors); found != tensors.end()) {
     const Array divisors = float32_copy(found->second);
-    io::Json scaling = llama3_scaling(config, divisors.as<float>());
+    io::Json scaling = proportional_scaling(divisors.as<float>());
+    if (scaling.is_null()) scaling = llama3_scaling(config, divisors.as<float>());
     if (scaling.is_null()) return false;
     config["rope_scaling"] = std::move(scaling);
   }

@@ -15,7 +15,8 @@ namespace lumen::nn {
 // θ_i = rope_theta^(−2i/dim), changed as rope_scaling asks: "linear" (θ/factor), "llama3" (long
 // wavelengths divided by factor, short ones kept, a ramp between; Llama 3.1 model card), "yarn"
 // (Peng et al. 2023), "longrope" (θ_i/factor_i, with factors for contexts up to the original length
-// and others beyond; Ding et al. 2024). "default" and null change nothing; "dynamic" changes
+// and others beyond; Ding et al. 2024), "proportional" (the first partial_rotary_factor of them,
+// θ/factor, the others 0; Gemma 4). "default" and null change nothing; "dynamic" changes
 // nothing up to the original length, which the context is then limited to, but with an "alpha" the
 // base at every length (io::rope_base).
 struct Rope {
@@ -52,8 +53,9 @@ struct Rope {
   int64_t original_ = 0;                         // the longest context of the former
 };
 
-// What rope_scaling "llama3" divides θ_i by [head_dim / 2]: GGUF's rope_freqs.weight. Empty for any
-// other scaling. Throws as Rope.
+// What rope_scaling "llama3" divides θ_i by [head_dim / 2]: GGUF's rope_freqs.weight; and
+// "proportional", of heads of the config's global_head_dim, by 1e30 where it makes them 0. Empty
+// for any other scaling. Throws as Rope.
 std::vector<float> rope_divisors(const io::Json& config, int64_t head_dim);
 
 // The rope_scaling "llama3" that has these rope_divisors, with the low_freq_factor 1 and the

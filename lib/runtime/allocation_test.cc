@@ -174,6 +174,10 @@ TEST_CASE("decoding a token with states in place of keys and values allocates no
   REQUIRE(allocations_of("lfm2") == 0);
 }
 
+TEST_CASE("decoding a token with embeddings per layer and shared keys allocates nothing") {
+  REQUIRE(allocations_of("gemma4_text") == 0);
+}
+
 TEST_CASE("decoding a token with latent attention and experts of groups allocates nothing") {
   REQUIRE(allocations_of("deepseek_v3") == 0);
 }

@@ -121,6 +121,12 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
                "attn_logit_softcapping null cannot be written as GGUF for gemma2, where it is 50"));
   CHECK(contains(refused("gemma3_text", {{"final_logit_softcapping", 30}}),
                  "final_logit_softcapping cannot be written as GGUF for gemma3"));
+  CHECK(contains(refused("gemma4_text", {{"final_logit_softcapping", nullptr}}),
+                 "final_logit_softcapping null cannot be written as GGUF for gemma4"));
+  CHECK(contains(refused("gemma4_text", {{"attention_bias", true}}),
+                 "attention_bias true cannot be written as GGUF for gemma4"));
+  CHECK(contains(refused("gemma4_text", {{"tie_word_embeddings", false}}),
+                 "tie_word_embeddings false cannot be written as GGUF for gemma4"));
   CHECK(contains(refused("smollm3", {{"no_rope_layer_interval", 3}}),
                  "than every 4th cannot be written"));
   CHECK(contains(refused("llama", {{"hidden_act", "gelu"}}), "where it is silu"));

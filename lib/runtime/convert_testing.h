@@ -45,6 +45,8 @@ inline void make_sayable(io::Json& config) {
     config["linear_value_head_dim"] = config["linear_key_head_dim"];
   } else if (type == "lfm2") {
     config.erase("conv_bias");
+  } else if (type == "gemma4_text") {
+    // says all of them
   } else if (config.contains("layer_types") && !type.starts_with("qwen")) {
     const int64_t period = type == "gemma3_text"                   ? 6
                            : type == "gemma2" || type == "gpt_oss" ? 2

@@ -65,6 +65,7 @@ std::string_view architecture_class(const std::string& model_type) {
       {"gemma", "GemmaForCausalLM"},
       {"gemma2", "Gemma2ForCausalLM"},
       {"gemma3_text", "Gemma3ForCausalLM"},
+      {"gemma4_text", "Gemma4ForCausalLM"},
       {"granite", "GraniteForCausalLM"},
       {"granitemoe", "GraniteMoeForCausalLM"},
       {"granitemoeshared", "GraniteMoeSharedForCausalLM"},
@@ -99,22 +100,22 @@ std::string_view architecture_class(const std::string& model_type) {
 
 // What a config.json calls the activation of the gate.
 const char* activation_key(const std::string& model_type) {
-  const bool own = model_type == "gemma2" || model_type == "gemma3_text";
+  const bool own = model_type != "gemma" && model_type.starts_with("gemma");
   return own ? "hidden_activation" : "hidden_act";
 }
 
 // config.json of a model that has none.
 io::Json new_config(const io::ModelFiles& files) {
   io::Json config = files.config;
-  erase_added_keys(config);
-  config["architectures"] = {architecture_class(io::get_string(config, "model_type"))};
-  if (io::find_value(config, "hidden_act") == nullptr) config["hidden_act"] = "silu";
-  config[activation_key(io::get_string(config, "model_type"))] = io::Json(config["hidden_act"]);
   if (!nn::set_rope_scaling(files.tensors, config)) {
     fail(ErrorKind::kUnsupported, quoted(files.path), ": the position scaling of ",
          "'rope_freqs.weight' is not Llama 3's, and has no name in config.json");
   }
-  if (config["rope_scaling"].is_null()) config.erase("rope_scaling");
+  erase_added_keys(config);
+  config["architectures"] = {architecture_class(io::get_string(config, "model_type"))};
+  if (io::find_value(config, "hidden_act") == nullptr) config["hidden_act"] = "silu";
+  config[activation_key(io::get_string(config, "model_type"))] = io::Json(config["hidden_act"]);
+  if (io::find_value(config, "rope_scaling") == nullptr) config.erase("rope_scaling");
   shorten_numbers(config);
   return config;
 }

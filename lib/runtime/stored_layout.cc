@@ -94,7 +94,25 @@ bool to_hugging_face(NamedArrays& tensors, io::Json& config) {
   return is_said;
 }
 
+namespace {
+
+// The rotary settings of Gemma 4 as transformers reads them: of each kind of layers.
+void nest_rope_parameters(io::Json& config) {
+  const std::string type = io::get_string(config, "model_type", "");
+  if (!type.starts_with("gemma4")) return;
+  io::Json global = config["rope_scaling"];
+  if (!global.is_object()) global = {{"rope_type", "default"}};
+  global["rope_theta"] = io::Json(config["rope_theta"]);
+  const io::Json local = {{"rope_type", "default"},
+                          {"rope_theta", io::Json(config["rope_local_base_freq"])}};
+  config["rope_parameters"] = {{"full_attention", global}, {"sliding_attention", local}};
+  for (const char* key : {"rope_scaling", "rope_theta", "rope_local_base_freq"}) config.erase(key);
+}
+
+}  // namespace
+
 void erase_added_keys(io::Json& config) {
+  nest_rope_parameters(config);
   for (const char* key :
        {"rope_interleaved", "linear_heads_tiled", "linear_inputs_apart", "mtp_num_hidden_layers"}) {
     config.erase(key);

@@ -31,7 +31,8 @@ Array with_rate_form(const Array& array, RateForm form);
 // False if the tensors scale positions in a way that has no name in config.json; then those stay.
 bool to_hugging_face(NamedArrays& tensors, io::Json& config);
 
-// Takes out of `config` what Lumen added and Hugging Face does not know.
+// Takes out of `config` what Lumen added and Hugging Face does not know, and names what it knows by
+// other names alone.
 void erase_added_keys(io::Json& config);
 
 }  // namespace lumen::runtime

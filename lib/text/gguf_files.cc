@@ -29,6 +29,19 @@ std::string first_token(const GgufVocabulary& vocabulary, const Tokenizer& token
   return std::string(vocabulary.tokens->text(*tokenizer.special_ids().bos));
 }
 
+// Byte-pair encoding with the merges of the file, without fallback for what is unknown.
+io::Json merging_model(const io::GgufFile& file, const GgufVocabulary& vocabulary) {
+  io::Json vocab = io::Json::object();
+  for (int32_t id = 0; id < vocabulary.tokens->size(); ++id) {
+    append_member(vocab, std::string(vocabulary.tokens->text(id)), id);
+  }
+  io::Json merges = io::Json::array();
+  if (const auto list = file.metadata.find("tokenizer.ggml.merges")) {
+    for (size_t i = 0; i < list->size(); ++i) merges.push_back(std::string(list->string_at(i)));
+  }
+  return bpe_model(std::move(vocab), std::move(merges));
+}
+
 std::string byte_level_bpe(const io::GgufFile& file, const GgufVocabulary& vocabulary,
                            const Tokenizer& tokenizer) {
   const GgufPreTokenizer pre = gguf_pre_tokenizer(vocabulary.pre);
@@ -44,32 +57,33 @@ std::string byte_level_bpe(const io::GgufFile& file, const GgufVocabulary& vocab
                                {"trim_offsets", true},
                                {"use_regex", false}};
   parts.push_back(byte_level);
-  io::Json vocab = io::Json::object();
-  for (int32_t id = 0; id < vocabulary.tokens->size(); ++id) {
-    append_member(vocab, std::string(vocabulary.tokens->text(id)), id);
-  }
-  io::Json merges = io::Json::array();
-  if (const auto list = file.metadata.find("tokenizer.ggml.merges")) {
-    for (size_t i = 0; i < list->size(); ++i) merges.push_back(std::string(list->string_at(i)));
-  }
-  const io::Json model = {{"type", "BPE"},
-                          {"dropout", nullptr},
-                          {"unk_token", nullptr},
-                          {"continuing_subword_prefix", nullptr},
-                          {"end_of_word_suffix", nullptr},
-                          {"fuse_unk", false},
-                          {"byte_fallback", false},
-                          {"ignore_merges", pre.ignore_merges},
-                          {"vocab", std::move(vocab)},
-                          {"merges", std::move(merges)}};
+  io::Json model = merging_model(file, vocabulary);
+  model["ignore_merges"] = pre.ignore_merges;
   return tokenizer_json(
-      {.model = model,
+      {.model = std::move(model),
        .normalizer = nullptr,
        .pre_tokenizer = {{"type", "Sequence"}, {"pretokenizers", std::move(parts)}},
        .decoder = byte_level,
        .special_tokens = tokens_of(vocabulary, GgufTokenType::kControl),
        .user_defined = tokens_of(vocabulary, GgufTokenType::kUserDefined),
        .bos = first_token(vocabulary, tokenizer)});
+}
+
+// Gemma 4's: characters, or their bytes, with marks for spaces, and the merges.
+std::string marked_bpe(const io::GgufFile& file, const GgufVocabulary& vocabulary,
+                       const Tokenizer& tokenizer) {
+  io::Json model = merging_model(file, vocabulary);
+  model["byte_fallback"] = model["fuse_unk"] = true;
+  if (const auto unk = tokenizer.special_ids().unk) {
+    model["unk_token"] = std::string(vocabulary.tokens->text(*unk));
+  }
+  TokenizerJson parts;
+  parts.model = std::move(model);
+  parts.special_tokens = tokens_of(vocabulary, GgufTokenType::kControl);
+  parts.user_defined = tokens_of(vocabulary, GgufTokenType::kUserDefined);
+  parts.bos = first_token(vocabulary, tokenizer);
+  set_space_marks(vocabulary.add_space_prefix, parts);
+  return tokenizer_json(std::move(parts));
 }
 
 // A protobuf message, field by field.
@@ -178,8 +192,8 @@ bool same_tokens(const Tokenizer& a, const Tokenizer& b, const GgufVocabulary& v
 std::vector<TokenizerFile> tokenizer_files(const io::GgufFile& file) {
   const std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(file);
   const GgufVocabulary vocabulary = read_gguf_vocabulary(file);
-  const bool pieces = vocabulary.model == "llama";
-  if (!pieces && vocabulary.model != "gpt2") return {};
+  const bool pieces = vocabulary.model == "llama", marked = vocabulary.model == "gemma4";
+  if (!pieces && !marked && vocabulary.model != "gpt2") return {};
   io::Json config = config_of(vocabulary, *tokenizer);
   std::vector<TokenizerFile> files;
   try {
@@ -187,7 +201,8 @@ std::vector<TokenizerFile> tokenizer_files(const io::GgufFile& file) {
     files.push_back({"tokenizer.json",
                      pieces
                          ? sentencepiece_json(files[0].content, first_token(vocabulary, *tokenizer))
-                         : byte_level_bpe(file, vocabulary, *tokenizer)});
+                     : marked ? marked_bpe(file, vocabulary, *tokenizer)
+                              : byte_level_bpe(file, vocabulary, *tokenizer)});
     // Where merging by score is not the same as merging by rank, tokenizer.model stands alone.
     for (const TokenizerConfig beside = {config, {}, {}}; !files.empty(); files.pop_back()) {
       const std::string& content = files.back().content;

@@ -48,12 +48,11 @@ class Keys {
     set("pre", pre_);
     set("tokens", tokens_);
     set("token_type", types_);
-    if (model_ == "llama") {
+    if (model_ != "gpt2") {
       set("scores", scores_);
       set("add_space_prefix", starts_with_space());
-    } else {
-      set("merges", merges_);
     }
+    if (model_ != "llama") set("merges", merges_);
     const SpecialIds& special = tokenizer_->special_ids();
     const std::optional<int32_t> eos = special.eos ? special.eos : configured("eos_token_id");
     const std::pair<const char*, std::optional<int32_t>> roles[] = {
@@ -143,7 +142,12 @@ class Keys {
     }
     if (io::get_bool(model, "byte_fallback", false)) {
       use_pieces();
-      score_merged_tokens();
+      // Readers of Gemma 4 take merges by their ranks.
+      if (io::get_string(model_files_.config, "model_type", "").starts_with("gemma4")) {
+        model_ = "gemma4";
+      } else {
+        score_merged_tokens();
+      }
     } else {
       describe_byte_level(io::get_bool(model, "ignore_merges", false));
     }

@@ -60,7 +60,7 @@ Words one_word(std::string text) {
   return words;
 }
 
-// "llama": the whole fragment is one word, with a space in front.
+// "llama" and "gemma4": the whole fragment is one word, of "llama" with a space in front.
 class SpaceMarks : public FragmentRule {
  public:
   explicit SpaceMarks(bool add_prefix) : add_prefix_(add_prefix) {}
@@ -117,6 +117,8 @@ class GgufTokenizer : public Tokenizer {
       build_llama();
     } else if (vocabulary_.model == "gpt2") {
       build_gpt2(file);
+    } else if (vocabulary_.model == "gemma4") {
+      build_gemma4(file);
     } else if (vocabulary_.model == "bert") {
       build_bert();
     } else {
@@ -186,16 +188,33 @@ class GgufTokenizer : public Tokenizer {
   bool adds_bos() const override { return vocabulary_.add_bos; }
 
  private:
-  void build_llama() {
+  // The token of each byte, "<0x0A>" or the character itself, or that of what is unknown.
+  std::array<int32_t, 256> byte_ids() const {
     const Vocabulary& tokens = *vocabulary_.tokens;
-    std::array<int32_t, 256> byte_ids;
+    std::array<int32_t, 256> ids;
     for (int byte = 0; byte < 256; ++byte) {
       const auto b = static_cast<uint8_t>(byte);
       int32_t id = tokens.find(byte_token(b));
       if (id < 0) id = tokens.find(std::string(1, static_cast<char>(byte)));
-      byte_ids[b] = id < 0 ? vocabulary_.special.unk.value_or(-1) : id;
+      ids[b] = id < 0 ? vocabulary_.special.unk.value_or(-1) : id;
     }
-    model_ = std::make_unique<Bpe>(score_merges(tokens, vocabulary_.scores, byte_ids));
+    return ids;
+  }
+
+  void build_llama() {
+    model_ =
+        std::make_unique<Bpe>(score_merges(*vocabulary_.tokens, vocabulary_.scores, byte_ids()));
+    rule_ = std::make_unique<SpaceMarks>(vocabulary_.add_space_prefix);
+  }
+
+  void build_gemma4(const io::GgufFile& file) {
+    BpeTables tables;
+    tables.vocabulary = vocabulary_.tokens.get();
+    tables.first_virtual = vocabulary_.tokens->size();
+    tables.byte_symbols = byte_ids();
+    tables.long_words = true;
+    read_merges(file, tables);
+    model_ = std::make_unique<Bpe>(std::move(tables));
     rule_ = std::make_unique<SpaceMarks>(vocabulary_.add_space_prefix);
   }
 
@@ -219,7 +238,8 @@ class GgufTokenizer : public Tokenizer {
     const auto merges = file.metadata.find("tokenizer.ggml.merges");
     if (!merges || !merges->is_array() || merges->element_type() != io::GgufType::kString) {
       fail(ErrorKind::kMalformed,
-           "key tokenizer.ggml.merges is missing or no array of strings, but the model is gpt2");
+           "key tokenizer.ggml.merges is missing or no array of strings, but the model is ",
+           vocabulary_.model);
     }
     if (merges->size() > limits::kMerges) {
       fail(ErrorKind::kMalformed, merges->size(), " merges, the limit is ", limits::kMerges);

@@ -16,11 +16,10 @@ using io::GgufValue;
 constexpr std::string_view kPrefix = "tokenizer.ggml.";
 
 // Spellings that end a turn or text whatever the keys say; files often mark them as ordinary.
-constexpr std::array<std::string_view, 13> kEnds = {
-    "<|eot_id|>",           "<|im_end|>",         "<|end|>", "<end_of_turn>",
-    "<|endoftext|>",        "<|eom_id|>",         "<EOT>",   "_<EOT>",
-    "<|end_of_text|>",      "<end_of_utterance>", "<eos>",   "<|return|>",
-    "<｜end▁of▁sentence｜>"};
+constexpr std::array<std::string_view, 14> kEnds = {
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>",        "<|endoftext|>",
+    "<|eom_id|>", "<EOT>",      "_<EOT>",  "<|end_of_text|>",      "<end_of_utterance>",
+    "<eos>",      "<|return|>", "<turn|>", "<｜end▁of▁sentence｜>"};
 
 // Spellings of fill-in-the-middle tokens, which are control tokens too.
 constexpr std::array<std::string_view, 24> kFillInTheMiddle = {
@@ -47,6 +46,7 @@ class Reader {
     out_.add_sep = file_.metadata.get_bool(key("add_sep_token"), out_.add_sep);
     out_.add_space_prefix = file_.metadata.get_bool(key("add_space_prefix"), out_.add_space_prefix);
     mark_control_tokens();
+    if (out_.model == "gemma4") mark_line_ends();
     mark_strips();
     return std::move(out_);
   }
@@ -136,9 +136,11 @@ class Reader {
       out_.add_eos = out_.add_space_prefix = true;
     } else if (out_.model == "gpt2") {
       special.bos = special.eos = id(11);
+    } else if (out_.model == "gemma4") {
+      out_.add_bos = true;
     } else {
       fail(ErrorKind::kUnsupported, "tokenizer.ggml.model is ", quoted(out_.model),
-           ", supported are llama, gpt2, bert and t5");
+           ", supported are llama, gpt2, gemma4, bert and t5");
     }
   }
 
@@ -185,6 +187,15 @@ class Reader {
     }
     for (const std::string_view text : kFillInTheMiddle) {
       if (const int32_t id = out_.tokens->find(text); id >= 0) make_control(id);
+    }
+  }
+
+  // Several line ends that are a token are it whole; there are no merges to it.
+  void mark_line_ends() {
+    for (int32_t id = 0; id < out_.tokens->size(); ++id) {
+      const std::string_view text = out_.tokens->text(id);
+      if (text.size() < 2 || text.find_first_not_of('\n') != text.npos) continue;
+      out_.types[static_cast<size_t>(id)] = GgufTokenType::kUserDefined;
     }
   }
 

@@ -25,7 +25,7 @@ enum class GgufTokenType : uint8_t {
 };
 
 struct GgufVocabulary {
-  std::string model;  // "llama", "gpt2", "bert", "t5"
+  std::string model;  // "llama", "gpt2", "gemma4", "bert", "t5"
   std::string pre;    // of gpt2; "default" if the file names none
   std::unique_ptr<Vocabulary> tokens = std::make_unique<Vocabulary>();
   std::vector<float> scores;         // one per token; 0 if the file has none

@@ -17,7 +17,7 @@ bool is_text(const SentencepieceModel::Piece& piece) {
   return piece.type == PieceType::kNormal;
 }
 
-io::Json bpe_model(const SentencepieceModel& model) {
+io::Json merging_model(const SentencepieceModel& model) {
   Vocabulary vocabulary;
   io::Json vocab = io::Json::object();
   for (size_t id = 0; id < model.pieces.size(); ++id) {
@@ -45,16 +45,9 @@ io::Json bpe_model(const SentencepieceModel& model) {
   for (const auto& [cost, left, right] : ways) {
     merges.push_back(str(vocabulary.text(left), " ", vocabulary.text(right)));
   }
-  return {{"type", "BPE"},
-          {"dropout", nullptr},
-          {"unk_token", nullptr},
-          {"continuing_subword_prefix", nullptr},
-          {"end_of_word_suffix", nullptr},
-          {"fuse_unk", true},
-          {"byte_fallback", true},
-          {"ignore_merges", false},
-          {"vocab", std::move(vocab)},
-          {"merges", std::move(merges)}};
+  io::Json result = bpe_model(std::move(vocab), std::move(merges));
+  result["fuse_unk"] = result["byte_fallback"] = true;
+  return result;
 }
 
 io::Json unigram_model(const SentencepieceModel& model) {
@@ -75,20 +68,8 @@ io::Json unigram_model(const SentencepieceModel& model) {
 std::string sentencepiece_json(std::string_view bytes, const std::string& bos) {
   const SentencepieceModel model = check_sentencepiece(bytes);
   TokenizerJson parts;
-  parts.model = model.is_bpe ? bpe_model(model) : unigram_model(model);
-  const std::string mark(kSpaceMark);
-  io::Json normalizers = io::Json::array();
-  if (model.add_dummy_prefix) normalizers.push_back({{"type", "Prepend"}, {"prepend", mark}});
-  normalizers.push_back({{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", mark}});
-  parts.normalizer = {{"type", "Sequence"}, {"normalizers", std::move(normalizers)}};
-  io::Json decoders =
-      io::Json::array({{{"type", "Replace"}, {"pattern", {{"String", mark}}}, {"content", " "}},
-                       {{"type", "ByteFallback"}},
-                       {{"type", "Fuse"}}});
-  if (model.add_dummy_prefix) {
-    decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
-  }
-  parts.decoder = {{"type", "Sequence"}, {"decoders", std::move(decoders)}};
+  parts.model = model.is_bpe ? merging_model(model) : unigram_model(model);
+  set_space_marks(model.add_dummy_prefix, parts);
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const SentencepieceModel::Piece& piece = model.pieces[id];
     const bool special = piece.type == PieceType::kControl || piece.type == PieceType::kUnknown;

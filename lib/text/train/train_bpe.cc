@@ -215,21 +215,11 @@ std::string byte_level_bpe_json(const Texts& texts, const TokenizerTraining& opt
     merges.push_back(spelling(tokens[static_cast<size_t>(left)]) + " " +
                      spelling(tokens[static_cast<size_t>(right)]));
   }
-  io::Json model = io::Json::object();
-  model["type"] = "BPE";
-  model["dropout"] = nullptr;
-  model["unk_token"] = nullptr;
-  model["continuing_subword_prefix"] = nullptr;
-  model["end_of_word_suffix"] = nullptr;
-  model["fuse_unk"] = false;
-  model["byte_fallback"] = false;
-  model["vocab"] = std::move(vocabulary);
-  model["merges"] = std::move(merges);
   const io::Json byte_level = {{"type", "ByteLevel"},
                                {"add_prefix_space", false},
                                {"trim_offsets", true},
                                {"use_regex", true}};
-  return tokenizer_json({.model = std::move(model),
+  return tokenizer_json({.model = bpe_model(std::move(vocabulary), std::move(merges)),
                          .normalizer = nullptr,
                          .pre_tokenizer = byte_level,
                          .decoder = byte_level,

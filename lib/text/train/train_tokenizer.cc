@@ -106,6 +106,35 @@ void for_each_part(const Texts& texts, const std::vector<std::string>& special_t
   }
 }
 
+io::Json bpe_model(io::Json vocab, io::Json merges) {
+  io::Json model = io::Json::object();
+  model["type"] = "BPE";
+  for (const char* key :
+       {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"}) {
+    model[key] = nullptr;
+  }
+  for (const char* key : {"fuse_unk", "byte_fallback", "ignore_merges"}) model[key] = false;
+  model["vocab"] = std::move(vocab);
+  model["merges"] = std::move(merges);
+  return model;
+}
+
+void set_space_marks(bool add_prefix, TokenizerJson& parts) {
+  const std::string mark(kSpaceMark);
+  io::Json normalizers = io::Json::array();
+  if (add_prefix) normalizers.push_back({{"type", "Prepend"}, {"prepend", mark}});
+  normalizers.push_back({{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", mark}});
+  parts.normalizer = {{"type", "Sequence"}, {"normalizers", std::move(normalizers)}};
+  io::Json decoders =
+      io::Json::array({{{"type", "Replace"}, {"pattern", {{"String", mark}}}, {"content", " "}},
+                       {{"type", "ByteFallback"}},
+                       {{"type", "Fuse"}}});
+  if (add_prefix) {
+    decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+  }
+  parts.decoder = {{"type", "Sequence"}, {"decoders", std::move(decoders)}};
+}
+
 std::string tokenizer_json(TokenizerJson parts) {
   io::Json& vocabulary = parts.model["vocab"];
   io::Json added = io::Json::array();
@@ -194,16 +223,8 @@ std::string characters_json(const Texts& texts, const TokenizerTraining& options
     append_utf8(character, code_point);
     append_member(vocabulary, character, vocabulary.size());
   }
-  io::Json model = io::Json::object();
-  model["type"] = "BPE";
-  model["dropout"] = nullptr;
-  model["unk_token"] = limited ? io::Json("<unk>") : io::Json();
-  model["continuing_subword_prefix"] = nullptr;
-  model["end_of_word_suffix"] = nullptr;
-  model["fuse_unk"] = false;
-  model["byte_fallback"] = false;
-  model["vocab"] = std::move(vocabulary);
-  model["merges"] = io::Json::array();
+  io::Json model = bpe_model(std::move(vocabulary), io::Json::array());
+  if (limited) model["unk_token"] = "<unk>";
   // Without a decoder the pieces would be joined with spaces.
   return tokenizer_json({.model = std::move(model),
                          .normalizer = nullptr,

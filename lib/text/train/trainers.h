@@ -37,6 +37,12 @@ struct TokenizerJson {
 };
 std::string tokenizer_json(TokenizerJson parts);
 
+// TokenizerJson::model of byte-pair encoding, without more than `vocab` and `merges`.
+io::Json bpe_model(io::Json vocab, io::Json merges);
+// Sets normalizer and decoder to those that mark spaces (kSpaceMark), with `add_prefix` one before
+// every text too.
+void set_space_marks(bool add_prefix, TokenizerJson& parts);
+
 // The tokenizer.json that gives the ids of a sentencepiece model, unigram or BPE, which normalizes
 // no more than spaces. Throws as check_sentencepiece.
 std::string sentencepiece_json(std::string_view model, const std::string& bos);
