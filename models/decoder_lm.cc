@@ -189,6 +189,7 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
     const nn::LayerShape layer = shape.layer(i);
     layers_.emplace_back(parameters / "model" / "layers" / str(i), layer);
     if (layer.experts) used_experts_ = layer.experts->used;
+    if (layer.dual_mlp) used_experts_ = layer.dual_mlp->experts.used;
     rotations_.push_back(shape.rotation(i));
     const int64_t keys_of = shape.keys_of.empty() ? i : shape.keys_of[static_cast<size_t>(i)];
     keys_of_.push_back(static_cast<size_t>(keys_of));

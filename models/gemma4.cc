@@ -1,10 +1,11 @@
 // Gemma 4 (Gemma Team 2026), the part that reads and writes text.
 //
-// Loads E2B, E4B, 12B and 31B. Differs from Gemma 3 by norms whose weights are stored whole, norms
-// of values, which have no weight, and no scale of attention; layers that see all have larger heads
-// of their own, of which a quarter rotates, and may have no v_proj; the last layers attend to keys
-// and values of earlier ones; each layer gives what a number of its own multiplies, and in E2B and
-// E4B adds an embedding of the token that is its own.
+// Loads E2B, E4B, 12B, 26B-A4B and 31B. Differs from Gemma 3 by norms whose weights are stored
+// whole, norms of values, which have no weight, and no scale of attention; layers that see all have
+// larger heads of their own, of which a quarter rotates, and may have no v_proj; the last layers
+// attend to keys and values of earlier ones; each layer gives what a number of its own multiplies,
+// and in E2B and E4B adds an embedding of the token that is its own. 26B-A4B has experts beside
+// each feed-forward layer.
 #include <cmath>
 
 #include "lib/base/error.h"
@@ -42,6 +43,25 @@ int64_t kv_heads_of(const io::Json& json, const nn::DecoderConfig& config) {
   return heads;
 }
 
+// With experts beside the dense layer.
+void set_experts(const io::Json& json, nn::LayerShape& layer) {
+  const int64_t experts = io::get_int(json, "num_experts", 1, limits::kExperts);
+  layer.norms.before_mlp = "";
+  layer.dual_mlp = {
+      .dense = layer.mlp,
+      .experts = {.name = "",
+                  .hidden = layer.mlp.hidden,
+                  .intermediate = io::get_int(json, "moe_intermediate_size", 1, limits::kDim),
+                  .experts = experts,
+                  .used = io::get_int(json, "top_k_experts", 1, experts),
+                  .normalize = true,
+                  .gelu = true,
+                  .scales = true,
+                  .router = "router.proj",
+                  .takes_additions = false},
+      .norm = layer.norm};
+}
+
 std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
   if (io::get_string(json, "use_bidirectional_attention", "") == "all") {
     fail(ErrorKind::kUnsupported,
@@ -49,6 +69,12 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
          "continue text are supported");
   }
   const nn::DecoderConfig config(json);
+  const std::string activation = io::get_string(json, "hidden_act");
+  const bool has_experts = io::get_bool(json, "enable_moe_block", false);
+  if (has_experts && activation != "gelu_pytorch_tanh" && activation != "gelu_new") {
+    fail(ErrorKind::kUnsupported, "hidden_act ", quoted(activation),
+         " is not supported in experts; known: gelu_pytorch_tanh, gelu_new");
+  }
   const int64_t dim = io::get_int(json, "hidden_size_per_layer_input", 0, limits::kDim, 0);
   const int64_t global_dim = io::get_int(json, "global_head_dim", 2, limits::kDim);
   if (global_dim % 2 != 0) {
@@ -81,6 +107,7 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
     own.attention.window = windows[at];
     own.attention.borrows = keys_of[at] != i;
     if (wide && own.attention.borrows) own.mlp.intermediate *= 2;
+    if (has_experts) set_experts(json, own);
     return own;
   };
   DecoderShape shape = {.layer = layer,
@@ -139,7 +166,12 @@ std::vector<io::Json> tiny_configs() {
                 {"use_double_wide_mlp", false},
                 {"attention_k_eq_v", true},
                 {"num_global_key_value_heads", 1}});
-  return {small, large};
+  io::Json mixture = large;
+  mixture.update({{"enable_moe_block", true},
+                  {"num_experts", 4},
+                  {"top_k_experts", 3},
+                  {"moe_intermediate_size", 12}});
+  return {small, large, mixture};
 }
 
 constexpr std::string_view kModelTypes[] = {"gemma4_text", "gemma4_unified_text"};

@@ -48,18 +48,22 @@ def values(data, dtype="f32"):
     return lambda g: torch.tensor(data, dtype=TYPES[dtype])
 
 
-def experts(x, logits, matrices, normalize, biases=None):
+def experts(x, logits, matrices, normalize, biases=None, scales=None):
     """Each token through two experts, or the only one: gates, then ups, then downs. With biases gated as gpt-oss
-    does it, alpha 1.7, limit 0.6."""
+    does it, alpha 1.7, limit 0.6; with scales of the probabilities by GELU."""
     count = len(matrices) // 3
     gate, up, down = matrices[:count], matrices[count:2 * count], matrices[2 * count:]
     probability, chosen = torch.topk(F.softmax(logits, -1), min(2, count), -1)
     if normalize:
         probability = probability / probability.sum(-1, keepdim=True)
+    if scales is not None:
+        probability = probability * scales[chosen]
 
     def expert(x, e):
         if biases is None:
-            return F.linear(F.silu(F.linear(x, gate[e])) * F.linear(x, up[e]), down[e])
+            g = F.linear(x, gate[e])
+            activated = F.silu(g) if scales is None else F.gelu(g, approximate="tanh")
+            return F.linear(activated * F.linear(x, up[e]), down[e])
         g, u = F.linear(x, gate[e], biases[0][e]), F.linear(x, up[e], biases[1][e])
         g, u = g.clamp(max=0.6), u.clamp(-0.6, 0.6)
         return F.linear((u + 1) * g * torch.sigmoid(1.7 * g), down[e], biases[2][e])
@@ -507,6 +511,12 @@ def products():
         case(f"experts_clamped_frozen.{label}",
              lambda x, logits, *w: experts(x, logits, [m.detach() for m in w[:-3]], True, [b.detach() for b in w[-3:]]),
              floats([tokens, 8]), floats([tokens, count]), *biased)
+        scaled = matrices + [floats([count])]
+        case(f"experts_scaled.{label}", lambda x, logits, *w: experts(x, logits, w[:-1], True, scales=w[-1]),
+             floats([tokens, 8]), floats([tokens, count]), *scaled)
+        case(f"experts_scaled_frozen.{label}",
+             lambda x, logits, *w: experts(x, logits, [m.detach() for m in w[:-1]], True, scales=w[-1].detach()),
+             floats([tokens, 8]), floats([tokens, count]), *scaled)
     case("linear_bias.plain", F.linear, floats([2, 3, 8]), floats([5, 8]), floats([5]))
 
 

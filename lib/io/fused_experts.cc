@@ -12,6 +12,7 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/base/pool.h"
+#include "lib/base/strings.h"
 #include "lib/io/layer_windows.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/write_gguf.h"
@@ -282,7 +283,7 @@ class Split {
 };
 
 constexpr std::string_view kSparse = "block_sparse_moe.", kShared = "shared_mlp.";
-constexpr std::string_view kExperts = "experts.", kMlpExperts = ".mlp.experts.";
+constexpr std::string_view kExperts = "experts.", kAnyExperts = ".experts.";
 
 bool is_granite(const Json& config) {
   return get_string(config, "model_type", "").starts_with("granitemoe");
@@ -293,11 +294,16 @@ std::string granite_name(std::string_view block, bool down) {
   return str(block, down ? "output_linear.weight" : "input_linear.weight");
 }
 
-// What the name of a tensor begins with if it is of a layer's experts, "model.….mlp.experts.".
+// What the name of a tensor begins with if it is of a layer's experts, "model.….mlp.experts." or
+// "model.layers.N.experts.".
 std::string_view experts_place(std::string_view name) {
-  const size_t at = name.find(kMlpExperts);
-  const bool is_any = at != name.npos && name.starts_with("model.");
-  return is_any ? name.substr(0, at + kMlpExperts.size()) : "";
+  const size_t at = name.find(kAnyExperts);
+  if (at == name.npos || !name.starts_with("model.")) return "";
+  const std::string_view before = name.substr(0, at);
+  int64_t layer = 0;
+  const bool is_any =
+      before.ends_with(".mlp") || parse_number(before.substr(before.rfind('.') + 1), layer);
+  return is_any ? name.substr(0, at + kAnyExperts.size()) : "";
 }
 
 // As for_experts, of Granite, all layers of which have experts.
@@ -347,7 +353,7 @@ void for_experts(const Json& config, const NamedArrays& tensors, Visit&& visit) 
 ExpertsForm experts_form(const Json& config) {
   const std::string type = get_string(config, "model_type", "");
   if (type == "gpt_oss") return ExpertsForm::kInTurn;
-  const bool halves = type == "qwen3_5_moe_text" || is_granite(config);
+  const bool halves = type == "qwen3_5_moe_text" || type == "gemma4_text" || is_granite(config);
   return halves ? ExpertsForm::kHalves : ExpertsForm::kEachItsOwn;
 }
 

@@ -12,7 +12,7 @@ namespace lumen::io {
 enum class ExpertsForm {
   kEachItsOwn,  // matrices of its own for each
   kHalves,      // one tensor of all, of gate and up the one's rows behind the other's (Qwen3.5,
-                // Granite)
+                // Granite, Gemma 4)
   kInTurn,      // one tensor of all, with gate and up in turn (gpt-oss)
 };
 // Of a model with this config.
@@ -26,7 +26,8 @@ ExpertsForm experts_form(const Json& config);
 std::string fused_name(const Json& config, std::string_view name);
 
 // Gives each expert matrices of its own, as SparseMlp (nn/sparse_mlp.h) has them: with P beginning
-// with "model." and ending in ".mlp.experts", of ExpertsForm::kInTurn
+// with "model." and ending in ".mlp.experts" or, of Gemma 4, "model.layers.N.experts", of
+// ExpertsForm::kInTurn
 //   P.gate_up_proj [experts, hidden, 2 · intermediate] of floats, gate and up in turn, becomes
 //     P.N.gate_proj.weight and P.N.up_proj.weight [intermediate, hidden] of expert N,
 //   P.down_proj [experts, intermediate, hidden] becomes P.N.down_proj.weight, likewise turned,

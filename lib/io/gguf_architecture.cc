@@ -40,6 +40,15 @@ constexpr auto kGemma4 = std::to_array<Renaming>({
     {"proj", "per_layer_projection"},
     {"post_norm", "post_per_layer_input_norm"},
     {"layer_output_scale.weight", "layer_scalar"},
+    {"ffn_gate_inp.scale", "router.scale"},
+    {"ffn_gate_inp", "router.proj"},
+    {"pre_ffw_norm_2", "pre_feedforward_layernorm_2"},
+    {"post_ffw_norm_1", "post_feedforward_layernorm_1"},
+    {"post_ffw_norm_2", "post_feedforward_layernorm_2"},
+    {"ffn_gate_up_exps", "experts.*.gate_proj"},  // and up_proj behind it
+    {"ffn_gate_up_exps", "experts.*.up_proj"},
+    {"ffn_down_exps.scale", "router.per_expert_scale"},
+    {"ffn_down_exps", "experts.*.down_proj"},
 });
 constexpr Renaming kGemma4Model[] = {
     {"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"},
@@ -291,7 +300,9 @@ std::string_view type_in_gguf(std::string_view model_type) {
 bool may_have_experts(const Architecture& architecture) {
   return std::any_of(
       architecture.own_tensors.begin(), architecture.own_tensors.end(),
-      [](const Renaming& renaming) { return is_of_all_experts(renaming.hugging_face); });
+      [](const Renaming& renaming) {
+        return is_of_all_experts(str(".", renaming.hugging_face));  // they may stand first
+      });
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "lib/base/limits.h"
+#include "lib/io/family_defaults.h"
 #include "lib/io/gguf_families.h"
 #include "lib/io/layer_windows.h"
 
@@ -88,6 +89,13 @@ void read_gemma4(const ArchitectureKeys& keys, Json& config) {
   config["hidden_size_per_layer_input"] =
       keys.has(kPerLayer) ? keys.integer(kPerLayer, limits::kDim, 0) : 0;
   config["vocab_size_per_layer_input"] = Json(config["vocab_size"]);
+  if (expert_count(keys) > 0) {
+    read_experts(keys, "num_experts", config);
+    config["enable_moe_block"] = true;
+    config["top_k_experts"] = Json(config["num_experts_per_tok"]);
+    config.erase("num_experts_per_tok");
+    config["moe_intermediate_size"] = keys.integer(kExpertLength, limits::kDim);
+  }
   config[kCap] = keys.number(kCap, kUsualCap);
 }
 
@@ -133,6 +141,10 @@ void write_gemma4(const Json& config, const KeyWriter& keys) {
   keys.integer(kSharedLayers, shared);
   keys.integer(kPerLayer, get_int(config, "hidden_size_per_layer_input", 0, limits::kDim, 0));
   keys.number(kCap, get_number(config, kCap, 1e-3, 1e6));
+  if (!get_bool(config, "enable_moe_block", false)) return;
+  Json experts = config;
+  rename_key(experts, "top_k_experts", "num_experts_per_tok");
+  write_experts(experts, "num_experts", "moe_intermediate_size", keys);
 }
 
 }  // namespace lumen::io

@@ -75,7 +75,7 @@ Array usual_shape(const GgufTensor& tensor, std::string_view architecture, Array
   const bool is_vector = (name.ends_with(".bias") && !of_experts) || name.ends_with(".ssm_a") ||
                          (name.ends_with("_norm.weight") && !of_heads) ||
                          name.ends_with("_sinks.weight") || name.starts_with("rope_f") ||
-                         name.ends_with(".layer_output_scale.weight");
+                         name.ends_with(".layer_output_scale.weight") || name.ends_with(".scale");
   const int64_t columns = shape[-1], rows = shape.elements() / columns;
   if (is_vector) return rows == 1 ? array.reshaped({columns}) : array;
   if (name.ends_with(".ssm_conv1d.weight") || name.ends_with(".shortconv.conv.weight"))
@@ -101,8 +101,23 @@ void add_experts(const std::string& name, const GgufTensor& tensor, Array array,
     fail(ErrorKind::kMalformed, "tensor ", quoted(tensor.name), " has shape ", to_string(shape),
          ", expected [", count, ", rows, columns]: as many matrices as expert_count says");
   }
-  for (int64_t e = 0; e < count; ++e) {
-    add_tensor(name_of_expert(name, e), tensor, array.part(e), model);
+  constexpr std::string_view kGate = ".gate_proj.", kUp = ".up_proj.";
+  if (tensor.name.find(kGateUpExperts) == tensor.name.npos) {
+    for (int64_t e = 0; e < count; ++e) {
+      add_tensor(name_of_expert(name, e), tensor, array.part(e), model);
+    }
+    return;
+  }
+  const int64_t rows = array.shape()[1];  // of the gate, and then as many of up
+  if (rows % 2 != 0) {
+    fail(ErrorKind::kMalformed, "tensor ", quoted(tensor.name), " has shape ", to_string(shape),
+         ", expected matrices with an even number of rows: half are the gate's");
+  }
+  const Array halves = array.reshaped({2 * count, rows / 2, array.shape()[2]});
+  for (int64_t i = 0; i < 2 * count; ++i) {
+    std::string half = name_of_expert(name, i / 2);
+    if (i % 2 != 0) half.replace(half.find(kGate), kGate.size(), kUp);
+    add_tensor(half, tensor, halves.part(i), model);
   }
 }
 

@@ -91,6 +91,9 @@ std::string hugging_face_name(const std::string& gguf_name, std::string_view arc
 // before the names of what only layers that guess further tokens have (Qwen3.5), which no model of
 // ours reads.
 std::string gguf_model_tensor(const std::string& gguf_name, const Json& config);
+// In names of tensors that have of every expert the gate's rows and then those of up; as that of a
+// tensor in Hugging Face their name is the gate's.
+inline constexpr std::string_view kGateUpExperts = ".ffn_gate_up_exps.";
 // Whether it has, and the name with a number in its place.
 bool is_of_all_experts(std::string_view hugging_face_name);
 std::string name_of_expert(std::string hugging_face_name, int64_t expert);

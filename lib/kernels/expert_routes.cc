@@ -52,9 +52,11 @@ void route(ThreadPool& pool, const ExpertsArgs& args, Routes& routes) {
   }
   // begin[e] moves to the end of its slots, which is where those of e + 1 begin.
   for (int64_t i = 0; i < slots; ++i) {
-    const int64_t slot = routes.begin[routes.chosen[i]]++;
+    const int32_t expert = routes.chosen[i];
+    const int64_t slot = routes.begin[expert]++;
     routes.token[slot] = static_cast<int32_t>(i / used);
-    routes.weight[slot] = routes.probability[i];
+    const float scale = args.scales != nullptr ? args.scales[expert] : 1;
+    routes.weight[slot] = scale * routes.probability[i];
   }
   for (int64_t e = experts; e > 0; --e) routes.begin[e] = routes.begin[e - 1];
   routes.begin[0] = 0;

@@ -18,7 +18,7 @@ struct Routes {
   float* probability;  // [m, used]
   int64_t* begin;      // [experts + 1]: the first slot of each expert
   int32_t* token;      // [m · used]: of each slot
-  float* weight;       // [m · used]: the token's probability
+  float* weight;       // [m · used]: the token's probability, times the expert's scale
   int32_t* active;     // [experts]: those that have tokens, in order
   int64_t actives = 0;
 

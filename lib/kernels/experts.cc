@@ -20,10 +20,9 @@ constexpr int64_t kPieceColumns = 512;
 constexpr int64_t kMostDownColumns = 512;
 
 // out = silu(gate) · up, or its like; it may be `gate`.
-void gated(const ClampedSwiglu& clamped, const float* gate, const float* up, int64_t n,
-           float* out) {
-  if (clamped.limit != 0) return clamped_swiglu(clamped, gate, up, n, out);
-  block::silu(&gate, out, n, nullptr);
+void gated(const ExpertsArgs& args, const float* gate, const float* up, int64_t n, float* out) {
+  if (args.clamped.limit != 0) return clamped_swiglu(args.clamped, gate, up, n, out);
+  (args.gelu ? block::gelu_tanh : block::silu)(&gate, out, n, nullptr);
   const float* const factors[] = {out, up};
   block::mul(factors, out, n, nullptr);
 }
@@ -151,7 +150,7 @@ class FewTokens {
       float* const row = inner + r * stride;
       add_bias(args_.gate_bias, group.expert, begin, end, row);
       add_bias(args_.up_bias, group.expert, begin, end, up + r * stride);
-      gated(args_.clamped, row, up + r * stride, end - begin, row);
+      gated(args_, row, up + r * stride, end - begin, row);
     }
   }
 
@@ -221,7 +220,7 @@ void gate_and_up(ThreadPool& pool, const ExpertsArgs& args, int64_t expert, Line
   const int64_t n = gate_and_up[0].rows;
   if (args.gate_bias.data == nullptr) {
     const auto combine = [&](const float* gate, const float* up, int64_t count, float* out) {
-      gated(args.clamped, gate, up, count, out);
+      gated(args, gate, up, count, out);
     };
     const Combine combine_pieces = combine;
     product.weights = gate_and_up;
@@ -234,7 +233,7 @@ void gate_and_up(ThreadPool& pool, const ExpertsArgs& args, int64_t expert, Line
   };
   const auto finish = [&](int64_t row, int64_t begin, int64_t end, float* piece) {
     add_bias(args.gate_bias, expert, begin, end, piece);
-    gated(args.clamped, piece, products + row * n + begin, end - begin, piece);
+    gated(args, piece, products + row * n + begin, end - begin, piece);
   };
   const Epilogue up_epilogue = add_up, gate_epilogue = finish;
   product.workspace += combine_bytes(product.m, n);

@@ -26,8 +26,9 @@ struct ExpertBias {
 };
 
 // y[t] = Σ_e p[t][e] · down_e (silu(gate_e x[t]) · up_e x[t]) over the experts e that
-// choose_experts gives for the token t, in ascending order; with biases, and with clamped_swiglu in
-// place of silu(g) · u, if they are there.
+// choose_experts gives for the token t, in ascending order; with biases, and with clamped_swiglu or
+// gelu_tanh(g) · u in place of silu(g) · u, if they are there. With scales p[t][e] · scales[e]
+// stands in place of p[t][e].
 struct ExpertsArgs {
   const float* x;  // [m, hidden], rows x_stride floats apart
   int64_t x_stride;
@@ -39,6 +40,8 @@ struct ExpertsArgs {
   std::span<const Weight> down;                             // of each expert [hidden, intermediate]
   ExpertBias gate_bias = {}, up_bias = {}, down_bias = {};  // all or none
   ClampedSwiglu clamped = {};                               // limit 0: not
+  bool gelu = false;                                        // without a limit
+  const float* scales = nullptr;                            // [experts]; null: none
   float* y;              // [m, hidden], without gaps; does not overlap x
   std::byte* workspace;  // experts_workspace_bytes(...), 64-byte aligned
 };

@@ -50,11 +50,11 @@ const float* as_floats(ThreadPool& pool, const Weight& w, float* memory) {
 }
 
 // a(g, u) = silu(g) · u, or its like, and its derivatives in the place of g and u.
-void gated_slopes(const ClampedSwiglu& clamped, float* gate, float* up, int64_t n, float* value) {
-  if (clamped.limit != 0) return clamped_swiglu_slopes(clamped, gate, up, n, value);
+void gated_slopes(const ExpertsArgs& args, float* gate, float* up, int64_t n, float* value) {
+  if (args.clamped.limit != 0) return clamped_swiglu_slopes(args.clamped, gate, up, n, value);
   const float* const in = gate;
-  block::silu_slope(&in, value, n, nullptr);
-  block::silu(&in, gate, n, nullptr);
+  (args.gelu ? block::gelu_tanh_slope : block::silu_slope)(&in, value, n, nullptr);
+  (args.gelu ? block::gelu_tanh : block::silu)(&in, gate, n, nullptr);
   for (int64_t i = 0; i < n; ++i) {
     const float activated = gate[i], slope = value[i];
     value[i] = activated * up[i];
@@ -114,27 +114,28 @@ class OneExpert {
                  .accumulate = accumulate});
   }
 
-  // dinner is dy · down. For the gate's g and up's u, of which a(g, u) is made, with probability p,
-  // the gradients are p · dinner · ∂a/∂g and p · dinner · ∂a/∂u; of p it is Σ dinner · a(g, u) and,
-  // with a bias of down, Σ dy · bias.
+  // dinner is dy · down. For the gate's g and up's u, of which a(g, u) is made, with the weight w =
+  // scale · probability, the gradients are w · dinner · ∂a/∂g and w · dinner · ∂a/∂u; of the
+  // probability it is scale times Σ dinner · a(g, u) and, with a bias of down, Σ dy · bias.
   void through_activation() const {
     const ExpertsArgs& forward = args_.forward;
     const int64_t n = shape_.intermediate, hidden = shape_.hidden, first = routes_.begin[expert_];
     const ExpertBias& bias = forward.down_bias;
+    const double scale = forward.scales != nullptr ? double{forward.scales[expert_]} : 1;
     pool_.parallel_for(count_, kRowsAtOnce, [&](int64_t r, int64_t end, int thread) {
       float* const value = buffers_.values + thread * n;
       for (; r < end; ++r) {
         const float* const d = buffers_.dinner + r * n;
         float *const gate = buffers_.inner + r * 2 * n, *const up = gate + n;
-        const float p = routes_.weight[first + r];
+        const float weight = routes_.weight[first + r];
         add_bias(forward.gate_bias, expert_, 0, n, gate);
         add_bias(forward.up_bias, expert_, 0, n, up);
-        gated_slopes(forward.clamped, gate, up, n, value);
+        gated_slopes(forward, gate, up, n, value);
         double sum = 0;
         for (int64_t i = 0; i < n; ++i) {
           sum += static_cast<double>(d[i] * value[i]);
-          gate[i] *= p * d[i];
-          up[i] *= p * d[i];
+          gate[i] *= weight * d[i];
+          up[i] *= weight * d[i];
         }
         if (bias.data != nullptr) {
           const float* const of_down = bias.data + expert_ * bias.stride;
@@ -142,7 +143,7 @@ class OneExpert {
           for (int64_t i = 0; i < hidden; ++i) sum += static_cast<double>(dy[i] * of_down[i]);
         }
         args_.dprobability[routes_.token[first + r] * shape_.experts + expert_] =
-            static_cast<float>(sum);
+            static_cast<float>(scale * sum);
       }
     });
   }

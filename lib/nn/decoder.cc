@@ -179,8 +179,9 @@ Parameters place_of_experts(const Parameters& parameters, const LayerShape& shap
   return shape.experts->takes_additions ? parameters : parameters.without_additions();
 }
 
-std::variant<GatedMlp, PlainMlp, SparseMlp> feed_forward(const Parameters& parameters,
-                                                         const LayerShape& shape) {
+std::variant<GatedMlp, PlainMlp, SparseMlp, DualMlp> feed_forward(const Parameters& parameters,
+                                                                  const LayerShape& shape) {
+  if (shape.dual_mlp) return DualMlp(parameters, *shape.dual_mlp);
   if (shape.experts) {
     return SparseMlp(place_of_experts(parameters, shape) / shape.experts->name, *shape.experts);
   }
@@ -221,7 +222,9 @@ Tensor DecoderLayer::operator()(const Tensor& x, const Pass& pass, int64_t layer
   const Tensor& seen = shape_.parallel ? given : attended;
   const Tensor normed = before_mlp_ ? (*before_mlp_)(seen) : seen;
   const auto branch = [&](const auto& part) {
-    if constexpr (std::is_same_v<decltype(part), const SparseMlp&>) {
+    constexpr bool kRouted = std::is_same_v<decltype(part), const SparseMlp&> ||
+                             std::is_same_v<decltype(part), const DualMlp&>;
+    if constexpr (kRouted) {
       return part(normed, pass.router_logits);
     } else {
       return part(normed);

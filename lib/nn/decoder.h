@@ -10,6 +10,7 @@
 
 #include "lib/io/json.h"
 #include "lib/nn/activation.h"
+#include "lib/nn/dual_mlp.h"
 #include "lib/nn/gated_delta_net.h"
 #include "lib/nn/gated_mlp.h"
 #include "lib/nn/kv_cache.h"
@@ -130,6 +131,7 @@ struct LayerShape {
   std::optional<PlainMlpShape> plain_mlp{};   // in place of mlp
   std::optional<SparseMlpShape> experts{};    // in place of mlp
   std::optional<GatedMlpShape> shared_mlp{};  // beside experts, as shared_mlp, with their additions
+  std::optional<DualMlpShape> dual_mlp{};     // in place of mlp and the norm before it
   std::optional<PerLayerInputShape> per_layer_input{};  // added behind the mlp
   NormNames norms{};
   NormShape norm;
@@ -153,7 +155,7 @@ class DecoderLayer {
 
   LayerShape shape_;
   std::variant<SelfAttention, LatentAttention, GatedDeltaNet, ShortConvolution> mixer_;
-  std::variant<GatedMlp, PlainMlp, SparseMlp> mlp_;
+  std::variant<GatedMlp, PlainMlp, SparseMlp, DualMlp> mlp_;
   std::optional<GatedMlp> shared_mlp_;
   std::optional<Norm> before_attention_, after_attention_, before_mlp_, after_mlp_;
   std::optional<PerLayerInput> per_layer_input_;

@@ -29,7 +29,11 @@ SparseMlp::SparseMlp(const Parameters& parameters, const SparseMlpShape& shape)
       options_{.used = shape.used,
                .normalize = shape.normalize,
                .alpha = shape.alpha,
-               .limit = shape.limit} {
+               .limit = shape.limit,
+               .gelu = shape.gelu} {
+  if (shape.scales) {
+    options_.scales = parameters.get_f32("router.per_expert_scale", {shape.experts}, Init::ones());
+  }
   for (int64_t e = 0; e < shape.experts; ++e) {
     const Parameters expert = parameters / "experts" / str(e);
     const auto matrix = [&](const std::string& name, int64_t out, int64_t in) {
@@ -90,8 +94,8 @@ Tensor SparseMlp::routed(const Tensor& x, const Tensor& logits) const {
   return ops::mul(y, scaled(graph::reshape(whole, per_token), choice.scale));
 }
 
-Tensor SparseMlp::operator()(const Tensor& x, Tensor* router_logits) const {
-  const Tensor logits = router_(x);
+Tensor SparseMlp::with_router(const Tensor& x, const Tensor& given, Tensor* router_logits) const {
+  const Tensor logits = router_(given);
   if (router_logits != nullptr) *router_logits = logits;
   const Tensor y = routed(x, logits);
   if (!shared_) return y;

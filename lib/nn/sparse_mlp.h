@@ -23,11 +23,13 @@ struct ExpertChoice {
 };
 
 struct SparseMlpShape {
-  std::string name = "mlp";  // of the layer, below which its parameters are
+  std::string name = "mlp";  // of the layer, below which its parameters are; "": of the decoder's
   int64_t hidden, intermediate, experts, used;
   bool normalize = false;       // the probabilities of the chosen add up to 1
   bool biases = false;          // of all experts' gates, ups and downs, and of the router
   double alpha = 0, limit = 0;  // as of ops::ExpertsOptions
+  bool gelu = false;            // likewise
+  bool scales = false;          // of the experts: per_expert_scale [experts] beside the router
   std::string router = "gate";  // its name
   // Names of an expert's matrices.
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
@@ -49,7 +51,11 @@ class SparseMlp {
  public:
   SparseMlp(const Parameters& parameters, const SparseMlpShape& shape);
   // Puts the router's logits [..., experts] into `router_logits`, unless that is null.
-  Tensor operator()(const Tensor& x, Tensor* router_logits = nullptr) const;
+  Tensor operator()(const Tensor& x, Tensor* router_logits = nullptr) const {
+    return with_router(x, x, router_logits);
+  }
+  // The same where the router is given something else than the experts.
+  Tensor with_router(const Tensor& x, const Tensor& given, Tensor* router_logits) const;
 
  private:
   Tensor routed(const Tensor& x, const Tensor& logits) const;

@@ -2,12 +2,14 @@
 // gradient where those do not change.
 //
 // Inputs: x, the router's logits, of the gradient that of the result, then the gate, the up and the
-// down matrices of all experts, then, if `biases` is 1, the biases of all in the same order.
+// down matrices of all experts, then, if `biases` is 1, the biases of all in the same order, then,
+// if `scaled` is 1, the scales.
 #include "lib/kernels/experts.h"
 
 #include <algorithm>
 #include <cmath>
 #include <new>
+#include <numbers>
 
 #include "lib/base/error.h"
 #include "lib/base/round_up.h"
@@ -38,9 +40,13 @@ bool has_biases(const Node& node) {
   return node.attrs.integer("biases") != 0;
 }
 
+bool has_scales(const Node& node) {
+  return node.attrs.integer("scaled") != 0;
+}
+
 // One past the last of the matrices, where the biases begin.
 size_t end_of_matrices(const Node& node) {
-  return node.inputs.size() - (has_biases(node) ? 3 : 0);
+  return node.inputs.size() - (has_scales(node) ? 1 : 0) - (has_biases(node) ? 3 : 0);
 }
 
 int64_t expert_count(const Node& node) {
@@ -83,7 +89,14 @@ void check_experts(const Node& node) {
       shape_error(node, "the weights must be quantised or of floats of at most 32 bits");
     }
   }
-  for (size_t i = end; i < node.inputs.size(); ++i) {
+  const size_t end_of_biases = end + (has_biases(node) ? 3 : 0);
+  if (has_scales(node)) {
+    const Node& scales = *node.inputs[end_of_biases];
+    if (scales.dtype != DType::kF32 || scales.shape != Shape{count}) {
+      shape_error(node, "the scales must be float32 [experts]");
+    }
+  }
+  for (size_t i = end; i < end_of_biases; ++i) {
     const Node& b = *node.inputs[i];
     if (b.dtype != DType::kF32 || b.shape != Shape{count, i < end + 2 ? inner : hidden}) {
       shape_error(node, "the biases must be float32 [experts, n], [experts, n] and [experts, k]");
@@ -93,6 +106,9 @@ void check_experts(const Node& node) {
   if (!(limit >= 0 && std::isfinite(limit) && std::isfinite(alpha))) {
     shape_error(node, str("alpha must be a number and the limit 0 or a positive one, not ", alpha,
                           " and ", limit));
+  }
+  if (limit > 0 && node.attrs.integer("gelu") != 0) {
+    shape_error(node, "a limit goes with silu alone");
   }
 }
 
@@ -157,6 +173,8 @@ kernels::ExpertsArgs expert_arguments(const KernelCall& call) {
       .up_bias = biases[1],
       .down_bias = biases[2],
       .clamped = {static_cast<float>(attrs.real("alpha")), static_cast<float>(attrs.real("limit"))},
+      .gelu = attrs.integer("gelu") != 0,
+      .scales = has_scales(*call.node) ? call.inputs.back().as<const float>() : nullptr,
       .y = call.output.as<float>(),
       .workspace = call.workspace + matrices_bytes(*call.node)};
 }
@@ -194,6 +212,11 @@ Tensor expert_probabilities(const Node& node, const Tensor& logits) {
   return node.attrs.integer("normalize") ? div(p, sum(p, {-1}, true)) : p;
 }
 
+// p, with the scales of the experts if there are some.
+Tensor expert_weights(const Node& node, Inputs in, const Tensor& p) {
+  return has_scales(node) ? mul(p, in.back()) : p;
+}
+
 // The gate, up and down of one expert, and their biases, if there are some.
 struct ExpertMatrices {
   const Tensor &gate, &up, &down;
@@ -222,6 +245,15 @@ struct GatedPair {
 
 GatedPair gated_pair(const Node& node, const Tensor& gate, const Tensor& up) {
   const double limit = node.attrs.real("limit"), alpha = node.attrs.real("alpha");
+  if (node.attrs.integer("gelu") != 0) {
+    // For t = tanh(c (g + 0.044715 g³)), c = √(2/π): (1 + t) / 2 + c g (1 − t²) (1 + 3 · 0.044715
+    // g²) / 2.
+    const double c = std::sqrt(2 / std::numbers::pi), d = 0.044715;
+    const Tensor square = mul(gate, gate), t = tanh(mul(gate, mul(add(mul(square, d), 1), c)));
+    const Tensor inner = mul(mul(sub(1, mul(t, t)), gate), mul(add(mul(square, 3 * d), 1), c));
+    const Tensor activated = gelu_tanh(gate), slope = mul(add(add(t, 1), inner), 0.5);
+    return {mul(activated, up), mul(up, slope), activated};
+  }
   if (limit == 0) {
     const Tensor sigma = sigmoid(gate), activated = mul(gate, sigma);
     const Tensor slope = mul(sigma, add(mul(gate, sub(1, sigma)), 1));
@@ -242,7 +274,7 @@ Tensor column_of(const Tensor& x, size_t index) {
 // All experts of all tokens, those that were not chosen with probability 0.
 Tensor experts_meaning(const Node& node, Inputs in) {
   const graph::AutocastScope precision(DType::kF32);
-  const Tensor &x = in[0], p = expert_probabilities(node, in[1]);
+  const Tensor &x = in[0], p = expert_weights(node, in, expert_probabilities(node, in[1]));
   Tensor y;
   for (size_t e = 0; e < static_cast<size_t>(expert_count(node)); ++e) {
     const ExpertMatrices w = expert_matrices(node, in, e);
@@ -256,8 +288,8 @@ Tensor experts_meaning(const Node& node, Inputs in) {
 
 // --- Gradients ---------------------------------------------------------------------------------
 
-// Of x and of the probabilities of the chosen, which are 0 for the others, in rows; of the matrices
-// and the biases in their order.
+// Of x and of the probabilities of the chosen, which are 0 for the others, in rows; of the
+// matrices, the biases and the scales in their order.
 struct ExpertGradients {
   Tensor x, probabilities;
   std::vector<Tensor> matrices;
@@ -268,25 +300,25 @@ Tensor in_float32(const Tensor& w) {
 }
 
 // By way of all experts for all tokens. For g and u, the products with gate and up, of which a(g,
-// u) is made, with the probability p and d = dy · down: dp = Σ d a + Σ dy · bias of down, dg = p d
-// ∂a/∂g and du = p d ∂a/∂u.
+// u) is made, with the weight w = scale · p and d = dy · down: dw = Σ d a + Σ dy · bias of down, dg
+// = w d ∂a/∂g and du = w d ∂a/∂u.
 ExpertGradients dense_gradients(const Node& node, Inputs in, const Tensor& gradient) {
   const graph::AutocastScope precision(DType::kF32);
   const auto count = static_cast<size_t>(expert_count(node));
   const Tensor x = expert_rows(in[0]), logits = expert_rows(in[1]), dy = expert_rows(gradient);
-  const Tensor p = expert_probabilities(node, logits);
+  const Tensor p = expert_probabilities(node, logits), weights = expert_weights(node, in, p);
   ExpertGradients result;
-  std::vector<Tensor> of_p, of_biases[3];
+  std::vector<Tensor> of_weights, of_biases[3];
   result.matrices.resize(3 * count);
   for (size_t e = 0; e < count; ++e) {
     const ExpertMatrices w = expert_matrices(node, in, e);
-    const Tensor weight = column_of(p, e);
+    const Tensor weight = column_of(weights, e);
     const GatedPair pair = gated_pair(node, biased(linear(x, w.gate), w.biases[0]),
                                       biased(linear(x, w.up), w.biases[1]));
     const Tensor d = matmul(dy, in_float32(w.down)), &inner = pair.value;
-    Tensor dp = sum(mul(d, inner), {-1}, true);
-    if (has_biases(node)) dp = add(dp, sum(mul(dy, w.biases[2]), {-1}, true));
-    of_p.push_back(dp);
+    Tensor dweight = sum(mul(d, inner), {-1}, true);
+    if (has_biases(node)) dweight = add(dweight, sum(mul(dy, w.biases[2]), {-1}, true));
+    of_weights.push_back(dweight);
     const Tensor weighted = mul(d, weight);
     const Tensor dgate = mul(weighted, pair.by_gate), dup = mul(weighted, pair.by_up);
     const Tensor dx = add(matmul(dgate, in_float32(w.gate)), matmul(dup, in_float32(w.up)));
@@ -303,7 +335,10 @@ ExpertGradients dense_gradients(const Node& node, Inputs in, const Tensor& gradi
   for (const std::vector<Tensor>& rows : of_biases) {
     if (!rows.empty()) result.matrices.push_back(concat(rows, 0));
   }
-  result.probabilities = mul(concat(of_p, -1), chosen_experts(logits, node.attrs.integer("used")));
+  const Tensor of_chosen =
+      mul(concat(of_weights, -1), chosen_experts(logits, node.attrs.integer("used")));
+  result.probabilities = expert_weights(node, in, of_chosen);
+  if (has_scales(node)) result.matrices.push_back(sum(mul(of_chosen, p), {0}, false));
   return result;
 }
 
@@ -318,7 +353,7 @@ std::vector<Tensor> grad_experts(const graph::GradCall& call) {
   const Inputs in = call.inputs;
   const Tensor &x = in[0], &logits = in[1];
   std::vector<Tensor> gradients(in.size());
-  const auto matrices = in.subspan(first_matrix(call.node));  // and biases
+  const auto matrices = in.subspan(first_matrix(call.node));  // and biases and scales
   const bool frozen = std::none_of(matrices.begin(), matrices.end(),
                                    [](const Tensor& w) { return w.requires_grad(); });
   Tensor dp;
@@ -373,7 +408,9 @@ graph::Attrs expert_attrs(const ExpertsOptions& options, bool biases) {
           {"normalize", int64_t{options.normalize}},
           {"biases", int64_t{biases}},
           {"alpha", options.alpha},
-          {"limit", options.limit}};
+          {"limit", options.limit},
+          {"gelu", int64_t{options.gelu}},
+          {"scaled", int64_t{options.scales.defined()}}};
 }
 
 // `first` inputs before the matrices.
@@ -424,6 +461,19 @@ std::vector<OpCase> experts_cases() {
   };
   add_biased("few tokens with biases", 5, DType::kF32, 2e-6);
   add_biased("many tokens with biases", 40, DType::kBF16, 2e-3);
+  const auto add_scaled = [&](std::string label, int64_t m, DType dtype, double tolerance) {
+    std::vector<graph::TypedShape> inputs = expert_inputs(m, 3, dtype, 2);
+    inputs.push_back(f32({3}));
+    cases.push_back({std::move(label), std::move(inputs),
+                     [](Inputs in) {
+                       const Inputs w = in.subspan(2);
+                       return experts(in[0], in[1], w.first(3), w.subspan(3, 3), w.subspan(6, 3),
+                                      {.used = 2, .normalize = true, .gelu = true, .scales = w[9]});
+                     },
+                     -0.5, 0.5, tolerance});
+  };
+  add_scaled("few tokens with scales", 5, DType::kF32, 2e-6);
+  add_scaled("many tokens with scales", 40, DType::kBF16, 2e-3);
   add_case("no tokens", 0, 2, DType::kF32, {1, true}, 0);
   return cases;
 }
@@ -436,6 +486,7 @@ std::vector<OpCase> experts_backward_cases() {
     for (const int64_t n : {32, 32, 64}) {
       if (biases) inputs.push_back(f32({3, n}));
     }
+    if (options.scales.defined()) inputs.push_back(f32({3}));
     cases.push_back({std::move(label), std::move(inputs),
                      [=](Inputs in) {
                        for (const Tensor& x : in) {
@@ -454,6 +505,9 @@ std::vector<OpCase> experts_backward_cases() {
   add_case("clamped", 6, DType::kF32, clamped, 4e-6);
   add_case("few tokens with biases", 5, DType::kF32, clamped, 4e-6, true);
   add_case("many tokens with biases", 40, DType::kBF16, clamped, 4e-6, true);
+  const ExpertsOptions scaled = {
+      .used = 2, .normalize = true, .gelu = true, .scales = graph::scalar(1)};
+  add_case("with scales", 6, DType::kF32, scaled, 4e-6);
   return cases;
 }
 
@@ -513,6 +567,7 @@ Tensor experts(const Tensor& x, const Tensor& logits, std::span<const Tensor> ga
     graph::check_defined(*bias, kExperts.name, "a bias");
     inputs.push_back(*bias);
   }
+  if (options.scales.defined()) inputs.push_back(options.scales);
   return record(kExperts, inputs, expert_attrs(options, wants_biases(options)));
 }
 

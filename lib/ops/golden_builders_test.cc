@@ -43,6 +43,18 @@ Out two_clamped_experts(In in) {
                    .limit = 0.6})};
 }
 
+// The same with scales behind the matrices, by GELU.
+Out two_scaled_experts(In in) {
+  const In matrices = in.subspan(2, in.size() - 3);
+  const size_t count = matrices.size() / 3;
+  return {experts(in[0], in[1], matrices.first(count), matrices.subspan(count, count),
+                  matrices.last(count),
+                  {.used = std::min<int64_t>(2, static_cast<int64_t>(count)),
+                   .normalize = true,
+                   .gelu = true,
+                   .scales = in.back()})};
+}
+
 Out frozen_matrices(In in) {
   Out inputs(in.begin(), in.end());
   for (size_t i = 2; i < inputs.size(); ++i) inputs[i] = autograd::detach(inputs[i]);
@@ -180,6 +192,8 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
       {"experts_frozen", [](In in) { return two_experts(frozen_matrices(in), false); }},
       {"experts_normalized_frozen", [](In in) { return two_experts(frozen_matrices(in), true); }},
       {"experts_normalized", [](In in) { return two_experts(in, true); }},
+      {"experts_scaled", [](In in) { return two_scaled_experts(in); }},
+      {"experts_scaled_frozen", [](In in) { return two_scaled_experts(frozen_matrices(in)); }},
       {"exp", [](In in) { return Out{exp(in[0])}; }},
       {"exp2", [](In in) { return Out{exp2(in[0])}; }},
       {"expand",

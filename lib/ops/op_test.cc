@@ -100,9 +100,9 @@ TEST_CASE("every operation agrees with its meaning on every SIMD target") {
 }
 
 TEST_CASE("an undefined tensor is refused by every operation, which says so") {
-  // Those with biases and weights that may be left out.
-  const std::set<std::string_view> optional = {"linear",   "conv2d",     "conv_transpose2d",
-                                               "rms_norm", "layer_norm", "attention"};
+  // Those with biases, weights and scales that may be left out.
+  const std::set<std::string_view> optional = {
+      "linear", "conv2d", "conv_transpose2d", "rms_norm", "layer_norm", "attention", "experts"};
   for (const OpDef* op : ops::op_list()) {
     if (!op->cases) continue;
     for (const OpCase& test : op->cases()) {

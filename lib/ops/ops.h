@@ -220,6 +220,8 @@ struct ExpertsOptions {
   // With a limit: of a gate's g and an up's u, g' = min(g, limit) and u' = clamp(u, ±limit), there
   // is (u' + 1) · g' · sigmoid(alpha · g') in place of silu(g) · u (gpt-oss).
   double alpha = 0, limit = 0;
+  bool gelu = false;   // gelu_tanh in place of silu, without a limit
+  Tensor scales = {};  // float32 [experts]: p_e is multiplied by that of e
 };
 // A sparse gated feed-forward layer (ops/experts.cc): of x [..., k] and a router's logits
 // [..., experts], Σ_e p_e · down_e (silu(gate_e x) · up_e x) over the `used` experts e of each row

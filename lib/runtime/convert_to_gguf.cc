@@ -49,9 +49,11 @@ void add_expert(int64_t number, const SourceTensor& matrix,
          quoted(all.name), " is ", name(all.array.dtype()),
          ": they are one tensor in GGUF and must have one type");
   }
-  const auto expert = static_cast<size_t>(number);
-  if (all.parts.size() <= expert) all.parts.resize(expert + 1);
-  all.parts[expert] = array;
+  if (matrix.target.find(io::kGateUpExperts) != std::string::npos) all.stacked = 2;
+  const bool is_up = all.stacked > 1 && matrix.name.find(".up_proj.") != std::string::npos;
+  const auto part = static_cast<size_t>(number * all.stacked + (is_up ? 1 : 0));
+  if (all.parts.size() <= part) all.parts.resize(part + 1);
+  all.parts[part] = array;
 }
 
 // The taps of a convolution are a matrix in GGUF.
