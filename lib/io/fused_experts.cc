@@ -283,6 +283,7 @@ class Split {
 
 constexpr std::string_view kSparse = "block_sparse_moe.", kShared = "shared_mlp.";
 constexpr std::string_view kExperts = "experts.", kMlpExperts = ".mlp.experts.";
+constexpr std::string_view kLfmExperts = ".feed_forward.experts.";  // whose matrices are w1, w3, w2
 
 bool is_granite(const Json& config) {
   return get_string(config, "model_type", "").starts_with("granitemoe");
@@ -295,9 +296,13 @@ std::string granite_name(std::string_view block, bool down) {
 
 // What the name of a tensor begins with if it is of a layer's experts, "model.….mlp.experts.".
 std::string_view experts_place(std::string_view name) {
-  const size_t at = name.find(kMlpExperts);
-  const bool is_any = at != name.npos && name.starts_with("model.");
-  return is_any ? name.substr(0, at + kMlpExperts.size()) : "";
+  if (!name.starts_with("model.")) return "";
+  for (const std::string_view experts : {kMlpExperts, kLfmExperts}) {
+    if (const size_t at = name.find(experts); at != name.npos) {
+      return name.substr(0, at + experts.size());
+    }
+  }
+  return "";
 }
 
 // As for_experts, of Granite, all layers of which have experts.
@@ -336,9 +341,10 @@ void for_experts(const Json& config, const NamedArrays& tensors, Visit&& visit) 
   names.erase("");
   const std::vector<std::string> places(names.begin(), names.end());  // tensors come and go
   for (const std::string& place : places) {
-    visit(
-        Split(halves, place, place + kGateUp, {"gate_proj", "up_proj"}, {experts, inner, hidden}));
-    visit(Split(halves, place, place + kDown, {kDown}, {experts, hidden, inner}));
+    const bool lfm = place.ends_with(kLfmExperts);
+    const char *const gate = lfm ? "w1" : "gate_proj", *const up = lfm ? "w3" : "up_proj";
+    visit(Split(halves, place, place + kGateUp, {gate, up}, {experts, inner, hidden}));
+    visit(Split(halves, place, place + kDown, {lfm ? "w2" : kDown}, {experts, hidden, inner}));
   }
 }
 

@@ -76,6 +76,9 @@ Array usual_shape(const GgufTensor& tensor, std::string_view architecture, Array
                          (name.ends_with("_norm.weight") && !of_heads) ||
                          name.ends_with("_sinks.weight") || name.starts_with("rope_f");
   const int64_t columns = shape[-1], rows = shape.elements() / columns;
+  if (architecture == "ernie4_5-moe" && name.ends_with(".exp_probs_b.bias")) {
+    return array.reshaped({1, shape.elements()});
+  }
   if (is_vector) return rows == 1 ? array.reshaped({columns}) : array;
   if (name.ends_with(".ssm_conv1d.weight") || name.ends_with(".shortconv.conv.weight"))
     return array.reshaped({rows, 1, columns});

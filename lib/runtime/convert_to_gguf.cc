@@ -54,9 +54,10 @@ void add_expert(int64_t number, const SourceTensor& matrix,
   all.parts[expert] = array;
 }
 
-// The taps of a convolution are a matrix in GGUF.
+// The taps of a convolution are a matrix in GGUF, ERNIE's corrections of scores a vector.
 Array of_gguf_shape(const std::string& gguf_name, const Array& array) {
   const Shape& shape = array.shape();
+  if (gguf_name.ends_with(".exp_probs_b.bias")) return array.reshaped({shape.elements()});
   const bool is_convolution =
       gguf_name.ends_with(".ssm_conv1d.weight") || gguf_name.ends_with(".shortconv.conv.weight");
   if (!is_convolution || shape.rank() != 3) return array;
@@ -225,7 +226,7 @@ class TensorTypes {
 
   DType of(const SourceTensor& tensor) const {
     if (tensor.kept) return *tensor.kept;
-    if (const auto fixed = fixed_type(tensor.array)) return *fixed;
+    if (const auto fixed = fixed_type(tensor)) return *fixed;
     return gguf_matrix_type(type_, kind_, tensor.target, tensor.array.shape());
   }
 
