@@ -50,7 +50,7 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
                                                          io::convolution_layers(json)](int64_t i) {
     return has_convolution[static_cast<size_t>(i)] ? convolution : full;
   };
-  if (io::expert_count(json) > 0)
+  if (io::get_string(json, "model_type") == "lfm2_moe")
     layer = with_experts(json, layer, experts(json, config, full.mlp));
   return std::make_unique<DecoderLm>(json, config, parameters,
                                      DecoderShape{.layer = layer, .norm = "embedding_norm"});

@@ -388,6 +388,7 @@ TEST_CASE("configs of mixtures that say what cannot be are refused by the key") 
     });
     CHECK(testing::contains(message, key));
   };
+  refused("lfm2_moe", "num_experts", 0);
   refused("lfm2_moe", "num_experts_per_tok", 5);
   refused("lfm2_moe", "routed_scaling_factor", -1);
   refused("lfm2_moe", "use_expert_bias", 3);

@@ -187,6 +187,12 @@ void complete_ernie4_5(Json& config) {
                         {"tie_word_embeddings", true}});
 }
 
+// Of experts that a family calls `from`: checks it by that name and says it as `to`, too.
+void rename_count(Json& config, const char* from, const char* to, int64_t unsaid) {
+  if (find_value(config, from) == nullptr) return set_default(config, to, unsaid);
+  config[to] = get_int(config, from, 1, limits::kExperts);
+}
+
 // Says that only layers from `first` to `last` may have experts.
 void set_range_of_experts(Json& config, int64_t first, int64_t last) {
   const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
@@ -211,9 +217,8 @@ void complete_ernie4_5_moe(Json& config) {
                         {"tie_word_embeddings", true},
                         {"moe_intermediate_size", 1536}});
   config["attention_dropout"] = 0.0;
-  rename_key(config, "moe_num_experts", "num_experts");
-  rename_key(config, "moe_k", "num_experts_per_tok");
-  set_defaults(config, {{"num_experts", 64}, {"num_experts_per_tok", 6}});
+  rename_count(config, "moe_num_experts", "num_experts", 64);
+  rename_count(config, "moe_k", "num_experts_per_tok", 6);
   config["decoder_sparse_step"] = get_int(config, "moe_layer_interval", 1, limits::kLayers, 1);
   const int64_t last = get_int(config, "moe_layer_end_index", -1, limits::kLayers, -1);
   set_range_of_experts(config, get_int(config, "moe_layer_start_index", 0, limits::kLayers, 1),
@@ -286,7 +291,6 @@ void complete_glm4_moe(Json& config) {
                         {"max_position_embeddings", 131072},
                         {"rms_norm_eps", 1e-5},
                         {"partial_rotary_factor", 0.5},
-                        {"n_routed_experts", 128},
                         {"n_shared_experts", 1},
                         {"num_experts_per_tok", 8},
                         {"moe_intermediate_size", 1408},
@@ -296,7 +300,7 @@ void complete_glm4_moe(Json& config) {
                         {"first_k_dense_replace", 1},
                         {"num_nextn_predict_layers", 1},
                         {"tie_word_embeddings", false}});
-  rename_key(config, "n_routed_experts", "num_experts");
+  rename_count(config, "n_routed_experts", "num_experts", 128);
   set_range_of_experts(config, get_int(config, "first_k_dense_replace", 0, limits::kLayers),
                        limits::kLayers);
 }

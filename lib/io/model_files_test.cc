@@ -315,6 +315,9 @@ TEST_CASE("configs of LFM2, ERNIE 4.5 and GLM-4.5 say which layers have experts"
   for (const auto& [text, key] :
        {std::pair(R"("lfm2_moe", "num_dense_layers": -1)", "num_dense_layers"),
         std::pair(R"("lfm2_moe", "full_attn_idxs": [4])", "full_attn_idxs"),
+        std::pair(R"("ernie4_5_moe", "moe_k": 0)", "moe_k"),
+        std::pair(R"("ernie4_5_moe", "moe_num_experts": [64, 64])", "moe_num_experts"),
+        std::pair(R"("glm4_moe", "n_routed_experts": 0)", "n_routed_experts"),
         std::pair(R"("ernie4_5_moe", "moe_layer_interval": 0)", "moe_layer_interval"),
         std::pair(R"("ernie4_5_moe", "moe_layer_start_index": [0])", "moe_layer_start_index"),
         std::pair(R"("ernie4_5_moe", "moe_layer_end_index": "x")", "moe_layer_end_index"),

@@ -117,6 +117,75 @@ TEST_CASE("old files of Mixtral, with a tensor per expert, are read and written 
   CHECK(logits(converted_directory(parted, "f32")) == logits(converted_directory(whole, "f32")));
 }
 
+namespace {
+
+// A GGUF file with the gates and ups of all experts in one tensor, of `rows` rows for each.
+std::string with_gates_and_ups(const std::string& path, int64_t rows) {
+  const auto file = io::read_gguf(path);
+  io::GgufWriter writer;
+  for (size_t i = 0; i < file->metadata.size(); ++i) writer.copy(file->metadata[i]);
+  for (const io::GgufTensor& tensor : file->tensors) {
+    const size_t gate = tensor.name.find("gate_exps.weight");
+    const Array array = file->array(tensor);
+    if (gate == std::string::npos) {
+      if (tensor.name.find("up_exps.weight") == std::string::npos) writer.add(tensor.name, array);
+      continue;
+    }
+    const std::string layer = tensor.name.substr(0, gate);
+    const Array up = file->array(*file->find_tensor(layer + "up_exps.weight"));
+    const int64_t experts = tensor.shape[0], columns = tensor.shape[2];
+    Array both = Array::zeros(*tensor.dtype, {experts, rows, columns});
+    const auto bytes = static_cast<size_t>(array.part(0).bytes());
+    for (int64_t e = 0; e < experts && rows == 2 * tensor.shape[1]; ++e) {
+      std::byte* const to = both.mutable_data() + static_cast<size_t>(2 * e) * bytes;
+      std::copy_n(array.part(e).data(), bytes, to);
+      std::copy_n(up.part(e).data(), bytes, to + bytes);
+    }
+    writer.add(layer + "gate_up_exps.weight", both);
+  }
+  const std::string joined = lumen::testing::temporary_directory() + "/joined.gguf";
+  writer.write(joined);
+  return joined;
+}
+
+}  // namespace
+
+TEST_CASE("files with gates and ups in one tensor are read, and written as those with two") {
+  for (const char* type :
+       {"mixtral", "qwen2_moe", "qwen3_5_moe_text", "deepseek_v3", "lfm2_moe", "granitemoe"}) {
+    INFO(type);
+    const models::ModelDef& def = models::find_model_def({{"model_type", type}});
+    io::Json config = tiny_config(type);
+    make_sayable(config);
+    const bool has_own = config.contains("moe_intermediate_size");
+    const char* const length = has_own ? "moe_intermediate_size" : "intermediate_size";
+    config.update({{"hidden_size", 64}, {length, 32}});
+    const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+    const auto convert_to = [](const std::string& from, const std::string& as) {
+      ConvertOptions options;
+      options.model = from;
+      options.output = lumen::testing::temporary_directory() + "/model.gguf";
+      options.type = as;
+      REQUIRE(convert(options) == 0);
+      return *options.output;
+    };
+    for (const char* as : {"f32", "q8_0"}) {
+      const std::string apart = convert_to(directory, as), joined = with_gates_and_ups(apart, 64);
+      CHECK(io::read_gguf(joined)->tensors.size() < io::read_gguf(apart)->tensors.size());
+      CHECK(logits(joined) == logits(apart));
+      check_same_data(*io::read_gguf(convert_to(joined, "")), *io::read_gguf(apart));
+    }
+    const std::string whole = converted(directory), joined = with_gates_and_ups(whole, 64);
+    CHECK(logits(converted_directory(joined, "f32")) == logits(converted_directory(whole, "f32")));
+    check_same_data(*io::read_gguf(convert_to(joined, "q8_0")),
+                    *io::read_gguf(convert_to(whole, "q8_0")));
+    CHECK(lumen::testing::contains(
+        lumen::testing::refusal(ErrorKind::kMalformed,
+                                [&] { io::open_model(with_gates_and_ups(whole, 63)); }),
+        "ffn_gate_up_exps.weight' has 63 rows for an expert, expected as many for its gate as"));
+  }
+}
+
 TEST_CASE("experts of Qwen3.5 are one tensor in directories, and read alone and together") {
   const models::ModelDef& def = models::find_model_def({{"model_type", "qwen3_5_moe_text"}});
   io::Json config = tiny_config("qwen3_5_moe_text");

@@ -9,6 +9,7 @@
 #include "lib/base/strings.h"
 #include "lib/io/atomic_file.h"
 #include "lib/io/file_lock.h"
+#include "lib/io/layer_windows.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/write_gguf.h"
 #include "lib/kernels/quantize_blocks.h"
@@ -151,7 +152,7 @@ void copy_metadata(const Source& source, bool keep_types, io::GgufWriter& writer
 }
 
 // The same of a GGUF file, whose metadata and tensors keep their names and order, but that those of
-// single experts become one of all.
+// single experts become one of all, and gates and ups in one tensor two.
 std::vector<SourceTensor> from_gguf(const Source& source, bool keep_types, io::GgufWriter& writer) {
   const io::ModelFiles& files = source.files;
   if (!source.parameters) checked_parameters(files, nullptr);
@@ -171,6 +172,15 @@ std::vector<SourceTensor> from_gguf(const Source& source, bool keep_types, io::G
     tensors.push_back(std::move(tensor));
   };
   for (const io::GgufTensor& tensor : files.gguf->tensors) {
+    if (const auto both = io::gguf_gate_and_up(tensor.name, files.config); !both[0].empty()) {
+      for (const std::string& names : both) {
+        for (int64_t e = 0; e < io::expert_count(files.config); ++e) {
+          const std::string name = io::name_of_expert(names, e);
+          add(name, tensor.name, *tensor.dtype, files.tensors.at(name));
+        }
+      }
+      continue;
+    }
     const std::string name = io::gguf_model_tensor(tensor.name, files.config);
     const bool whole = io::is_of_all_experts(name);
     add(name, tensor.name, *tensor.dtype,
