@@ -69,8 +69,8 @@ io::Json tiny_delta_net_config();
 class DecoderLm : public CausalLm {
  public:
   // New weights start as the config's initializer_range says. Parameters: model.embed_tokens,
-  // model.layers.N, the final norm, lm_head unless tied (its bias, if it has one, always), and of GGUF's rope_freqs,
-  // rope_factors_short and rope_factors_long those that the file has.
+  // model.layers.N, the final norm, lm_head unless tied (its bias, if it has one, always), and of
+  // GGUF's rope_freqs, rope_factors_short and rope_factors_long those that the file has.
   DecoderLm(const io::Json& json, const nn::DecoderConfig& config, const nn::Parameters& parameters,
             const DecoderShape& shape);
 

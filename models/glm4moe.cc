@@ -3,8 +3,6 @@
 // Loads GLM-4.5, GLM-4.5-Air, GLM-4.6 and GLM-4.7. Differs from plain Llama by heads of which half
 // rotates, biases on the query, key and value projections, in all but Air norms of every query and
 // key head, and, but for the first layers, by mixtures of experts as DeepSeek-V3 has them.
-#include "lib/base/limits.h"
-#include "lib/io/layer_windows.h"
 #include "models/decoder_lm.h"
 
 namespace lumen::models {

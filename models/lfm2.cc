@@ -46,12 +46,13 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
       .hidden = config.hidden_size,
       .kernel = io::get_int(json, "conv_L_cache", 2, io::kMostConvTaps),
       .bias = io::get_bool(json, "conv_bias", false)};
-  std::function<nn::LayerShape(int64_t)> layer = [=, has_convolution =
-                                                         io::convolution_layers(json)](int64_t i) {
+  const std::vector<bool> has_convolution = io::convolution_layers(json);
+  std::function<nn::LayerShape(int64_t)> layer = [=](int64_t i) {
     return has_convolution[static_cast<size_t>(i)] ? convolution : full;
   };
-  if (io::get_string(json, "model_type") == "lfm2_moe")
+  if (io::get_string(json, "model_type") == "lfm2_moe") {
     layer = with_experts(json, layer, experts(json, config, full.mlp));
+  }
   return std::make_unique<DecoderLm>(json, config, parameters,
                                      DecoderShape{.layer = layer, .norm = "embedding_norm"});
 }
