@@ -61,7 +61,7 @@ void read_deepseek2(const ArchitectureKeys& keys, Json& config) {
       keys.has(kQueryRank) ? Json(keys.integer(kQueryRank, limits::kDim)) : Json(nullptr);
   config["first_k_dense_replace"] = read_dense_layers(keys, config);
   if (expert_count(keys) > 0) {
-    const bool sigmoid = read_grouped_experts(keys, /*unsaid_sigmoid=*/false, config);
+    const bool sigmoid = read_grouped_experts(keys, /*only_sigmoid=*/false, config);
     config["topk_method"] = config["n_group"] > 1 ? "group_limited_greedy" : "greedy";
     config["scoring_func"] = "softmax";
     if (sigmoid) set_sigmoid_scores(config);

@@ -58,20 +58,16 @@ int64_t read_shared_count(const ArchitectureKeys& keys) {
   return keys.has(kSharedCount) ? keys.integer(kSharedCount, limits::kExperts, 0) : 0;
 }
 
-// Whether scores are sigmoids; a file without the key: `unsaid`.
-bool read_gating(const ArchitectureKeys& keys, bool unsaid, const Json& config) {
-  if (!keys.has(kGating)) return unsaid;
+// Whether scores are sigmoids. `only`: of all models of the architecture, also if a file does not
+// say so; otherwise such a file means probabilities.
+bool read_gating(const ArchitectureKeys& keys, bool only, const Json& config) {
+  if (!keys.has(kGating)) return only;
   const int64_t gating = keys.integer(kGating, 1000, 0);
-  if (gating == kSoftmax || gating == kSigmoid) return gating == kSigmoid;
+  if (gating == kSigmoid || (gating == kSoftmax && !only)) return gating == kSigmoid;
   fail(ErrorKind::kUnsupported, gguf_architecture(config), ".", kGating, " ", gating,
-       " is not supported; known are ", kSoftmax, " (softmax) and ", kSigmoid, " (sigmoid)");
-}
-
-// The same of models that have no others.
-void require_sigmoid(bool sigmoid, const Json& config) {
-  if (sigmoid) return;
-  fail(ErrorKind::kUnsupported, gguf_architecture(config), ".", kGating, " ", kSoftmax,
-       " is not supported; known is ", kSigmoid, " (sigmoid)");
+       " is not supported; known ",
+       only ? std::string("is ") : str("are ", kSoftmax, " (softmax) and "), kSigmoid,
+       " (sigmoid)");
 }
 
 }  // namespace
@@ -98,7 +94,7 @@ void write_dense_layers(const Json& config, const KeyWriter& keys) {
   keys.integer(kDenseLayers, first - sparse.begin());
 }
 
-bool read_grouped_experts(const ArchitectureKeys& keys, bool unsaid_sigmoid, Json& config) {
+bool read_grouped_experts(const ArchitectureKeys& keys, bool only_sigmoid, Json& config) {
   read_experts(keys, "num_experts", config);
   config["n_routed_experts"] = Json(config["num_experts"]);
   config["moe_intermediate_size"] = keys.integer(kExpertLength, limits::kDim);
@@ -109,7 +105,7 @@ bool read_grouped_experts(const ArchitectureKeys& keys, bool unsaid_sigmoid, Jso
   const int64_t groups = keys.integer_or(1, kGroups, limits::kExperts);
   config["n_group"] = groups;
   config["topk_group"] = keys.integer_or(groups, kUsedGroups, groups);
-  return read_gating(keys, unsaid_sigmoid, config);
+  return read_gating(keys, only_sigmoid, config);
 }
 
 void write_grouped_experts(const Json& config, bool sigmoid, const KeyWriter& keys) {
@@ -129,7 +125,7 @@ void read_glm4moe(const ArchitectureKeys& keys, Json& config) {
   leave_out_guessing_layers(keys, config);
   say_rotary_factor(config);
   config["first_k_dense_replace"] = read_dense_layers(keys, config);
-  require_sigmoid(read_grouped_experts(keys, /*unsaid_sigmoid=*/true, config), config);
+  read_grouped_experts(keys, /*only_sigmoid=*/true, config);
 }
 
 void write_glm4moe(const Json& config, const KeyWriter& keys) {
@@ -145,7 +141,7 @@ void read_lfm2moe(const ArchitectureKeys& keys, Json& config) {
   config["num_dense_layers"] = read_dense_layers(keys, config);
   config["norm_topk_prob"] = config["use_expert_bias"] = true;
   config["routed_scaling_factor"] = 1.0;
-  require_sigmoid(read_gating(keys, true, config), config);
+  read_gating(keys, /*only=*/true, config);
 }
 
 void write_lfm2moe(const Json& config, const KeyWriter& keys) {

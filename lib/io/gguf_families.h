@@ -42,8 +42,8 @@ void write_shared_experts(const Json& config, bool normalized, const KeyWriter& 
 
 // DeepSeek's and GLM-4.5's: how many experts all tokens go through, by which scores and of which
 // groups experts are chosen, what their weights are multiplied by. Returns whether scores are
-// sigmoids; of files that do not say it `unsaid_sigmoid`.
-bool read_grouped_experts(const ArchitectureKeys& keys, bool unsaid_sigmoid, Json& config);
+// sigmoids, as they are in all files of the architecture if `only_sigmoid`.
+bool read_grouped_experts(const ArchitectureKeys& keys, bool only_sigmoid, Json& config);
 void write_grouped_experts(const Json& config, bool sigmoid, const KeyWriter& keys);
 // How many of the first layers have no experts, all of a file without any; names them in
 // mlp_only_layers. Writing throws Error(kUnsupported) for others without.
