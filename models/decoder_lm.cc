@@ -42,6 +42,31 @@ nn::GatedDeltaNetShape delta_net_of(const io::Json& json, const nn::DecoderConfi
   return shape;
 }
 
+nn::ExpertChoice grouped_choice(const io::Json& json, const nn::SparseMlpShape& experts) {
+  nn::ExpertChoice choice;
+  choice.sigmoid = io::get_string(json, "model_type") != "deepseek_v2";
+  if (choice.sigmoid) choice.correction = "gate.e_score_correction_bias";
+  choice.scale = io::get_number(json, "routed_scaling_factor", 0, 1e6, 1);
+  if (experts.normalize && !choice.sigmoid) {
+    fail(ErrorKind::kUnsupported,
+         "norm_topk_prob true is not supported in deepseek_v2: transformers disregards it, others "
+         "do not");
+  }
+  if (io::get_string(json, "topk_method", "") == "greedy") return choice;
+  choice.best = choice.sigmoid ? 2 : 1;
+  choice.groups = io::get_int(json, "n_group", 1, experts.experts, 1);
+  choice.used_groups = io::get_int(json, "topk_group", 1, choice.groups, choice.groups);
+  const int64_t size = experts.experts / choice.groups;
+  const bool even = experts.experts % choice.groups == 0 && size >= choice.best;
+  if (choice.groups > 1 && (!even || size * choice.used_groups < experts.used)) {
+    fail(ErrorKind::kMalformed, "n_group ", choice.groups, " with topk_group ", choice.used_groups,
+         ": of ", experts.experts, " experts ", experts.used,
+         " cannot be chosen in so many groups of equal size",
+         choice.best > 1 ? ", of at least 2" : "");
+  }
+  return choice;
+}
+
 }  // namespace
 
 nn::LayerShape plain_layer(const nn::DecoderConfig& config) {
@@ -85,6 +110,16 @@ nn::SparseMlpShape shared_experts_of(const io::Json& json, const nn::DecoderConf
   nn::SparseMlpShape experts = qwen_experts_of(json, config);
   experts.shared = io::get_int(json, "shared_expert_intermediate_size", 1, limits::kDim);
   return experts;
+}
+
+nn::SparseMlpShape grouped_experts_of(const io::Json& json, const nn::DecoderConfig& config) {
+  nn::SparseMlpShape shape = qwen_experts_of(json, config);
+  const int64_t shared = io::get_int(json, "n_shared_experts", 0, limits::kExperts, 0);
+  shape.shared = shared * shape.intermediate;
+  shape.shared_name = "shared_experts";
+  shape.shared_gate = false;
+  shape.choice = grouped_choice(json, shape);
+  return shape;
 }
 
 std::function<nn::LayerShape(int64_t)> with_experts(const io::Json& json,
@@ -178,6 +213,9 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
                    : nn::Linear(parameters_of(all, config) / "lm_head", config.hidden_size,
                                 config.vocab_size, shape.head_bias)) {
   const nn::Parameters parameters = parameters_of(all, config);
+  if (config.tie_word_embeddings && shape.head_bias) {
+    lm_head_.bias = (all / "lm_head").get_f32("bias", {config.vocab_size}, nn::Init::zeros());
+  }
   if (!shape.local_rope.is_null()) local_rope_.emplace(shape.local_rope, config.rotary_dim);
   if (shape.layer_embedding) {
     layer_embedding_.emplace(parameters / "model", *shape.layer_embedding);

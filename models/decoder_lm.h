@@ -43,6 +43,11 @@ nn::SparseMlpShape experts_of(const io::Json& json, const nn::DecoderConfig& con
 nn::SparseMlpShape qwen_experts_of(const io::Json& json, const nn::DecoderConfig& config);
 // The same with the expert that all tokens go through, of shared_expert_intermediate_size.
 nn::SparseMlpShape shared_experts_of(const io::Json& json, const nn::DecoderConfig& config);
+// Those of DeepSeek's: num_experts, moe_intermediate_size and n_shared_experts of that size that
+// all tokens go through, without a router. The chosen are by n_group, topk_group and, unless
+// model_type is deepseek_v2, by sigmoids with a correction. Throws Error(kMalformed) for groups
+// that do not fit and Error(kUnsupported) for what transformers disregards.
+nn::SparseMlpShape grouped_experts_of(const io::Json& json, const nn::DecoderConfig& config);
 // DecoderShape::layer of layers that are like those of `dense`, but those of io::sparse_layers with
 // these experts in place of their mlp.
 std::function<nn::LayerShape(int64_t)> with_experts(const io::Json& json,
@@ -73,8 +78,8 @@ io::Json tiny_delta_net_config();
 class DecoderLm : public CausalLm {
  public:
   // New weights start as the config's initializer_range says. Parameters: model.embed_tokens,
-  // model.layers.N, the final norm, lm_head unless tied, and of GGUF's rope_freqs,
-  // rope_factors_short and rope_factors_long those that the file has.
+  // model.layers.N, the final norm, lm_head unless tied (its bias, if it has one, always), and of
+  // GGUF's rope_freqs, rope_factors_short and rope_factors_long those that the file has.
   DecoderLm(const io::Json& json, const nn::DecoderConfig& config, const nn::Parameters& parameters,
             const DecoderShape& shape);
 

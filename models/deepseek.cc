@@ -45,40 +45,6 @@ nn::LatentAttentionShape latent_attention(const io::Json& json, const nn::Decode
   return shape;
 }
 
-nn::ExpertChoice expert_choice(const io::Json& json, const nn::SparseMlpShape& experts) {
-  nn::ExpertChoice choice;
-  choice.sigmoid = choice.corrected = io::get_string(json, "model_type") != "deepseek_v2";
-  choice.scale = io::get_number(json, "routed_scaling_factor", 0, 1e6, 1);
-  if (experts.normalize && !choice.sigmoid) {
-    fail(ErrorKind::kUnsupported,
-         "norm_topk_prob true is not supported in deepseek_v2: transformers disregards it, others "
-         "do not");
-  }
-  if (io::get_string(json, "topk_method", "") == "greedy") return choice;
-  choice.best = choice.sigmoid ? 2 : 1;
-  choice.groups = io::get_int(json, "n_group", 1, experts.experts, 1);
-  choice.used_groups = io::get_int(json, "topk_group", 1, choice.groups, choice.groups);
-  const int64_t size = experts.experts / choice.groups;
-  const bool even = experts.experts % choice.groups == 0 && size >= choice.best;
-  if (choice.groups > 1 && (!even || size * choice.used_groups < experts.used)) {
-    fail(ErrorKind::kMalformed, "n_group ", choice.groups, " with topk_group ", choice.used_groups,
-         ": of ", experts.experts, " experts ", experts.used,
-         " cannot be chosen in so many groups of equal size",
-         choice.best > 1 ? ", of at least 2" : "");
-  }
-  return choice;
-}
-
-nn::SparseMlpShape experts(const io::Json& json, const nn::DecoderConfig& config) {
-  nn::SparseMlpShape shape = qwen_experts_of(json, config);
-  const int64_t shared = io::get_int(json, "n_shared_experts", 0, limits::kExperts, 0);
-  shape.shared = shared * shape.intermediate;
-  shape.shared_name = "shared_experts";
-  shape.shared_gate = false;
-  shape.choice = expert_choice(json, shape);
-  return shape;
-}
-
 std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
   const nn::DecoderConfig config(json);
   if (io::get_bool(json, "mlp_bias", false)) {
@@ -87,7 +53,9 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
   nn::LayerShape dense = plain_layer(config);
   dense.latent = latent_attention(json, config);
   std::function<nn::LayerShape(int64_t)> layer = [dense](int64_t) { return dense; };
-  if (io::expert_count(json) > 0) layer = with_experts(json, layer, experts(json, config));
+  if (io::expert_count(json) > 0) {
+    layer = with_experts(json, layer, grouped_experts_of(json, config));
+  }
   return std::make_unique<DecoderLm>(json, config, parameters, DecoderShape{.layer = layer});
 }
 

@@ -1,13 +1,33 @@
 // LFM2 (Liquid AI 2025, "LFM2 Technical Report").
 //
-// Loads LFM2 and LFM2.5, 350M to 2.6B. Differs from plain Llama by gated short convolutions in
-// place of attention in most layers, norms of every query and key head before rotation, and names.
+// Loads LFM2 and LFM2.5, 350M to 2.6B, and the mixtures of experts LFM2-8B-A1B and LFM2-24B-A2B.
+// Differs from plain Llama by gated short convolutions in place of attention in most layers, norms
+// of every query and key head before rotation, and names. In the mixtures all but the first layers
+// have experts, whose scores are sigmoids, with a correction per expert.
 #include "lib/base/limits.h"
 #include "lib/io/layer_windows.h"
 #include "models/decoder_lm.h"
 
 namespace lumen::models {
 namespace lfm2 {
+
+// What transformers adds to the sum of the chosen experts' scores.
+constexpr double kAddedToSum = 1e-6;
+
+nn::SparseMlpShape experts(const io::Json& json, const nn::DecoderConfig& config,
+                           const nn::GatedMlpShape& mlp) {
+  nn::SparseMlpShape shape = qwen_experts_of(json, config);
+  shape.name = mlp.name;
+  shape.gate = mlp.gate;
+  shape.up = mlp.up;
+  shape.down = mlp.down;
+  shape.takes_additions = false;
+  shape.choice.sigmoid = true;
+  if (io::get_bool(json, "use_expert_bias", true)) shape.choice.correction = "expert_bias";
+  shape.choice.scale = io::get_number(json, "routed_scaling_factor", 0, 1e6, 1);
+  shape.choice.added = kAddedToSum;
+  return shape;
+}
 
 std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
   const nn::DecoderConfig config(json);
@@ -26,9 +46,13 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
       .hidden = config.hidden_size,
       .kernel = io::get_int(json, "conv_L_cache", 2, io::kMostConvTaps),
       .bias = io::get_bool(json, "conv_bias", false)};
-  const auto layer = [=, has_convolution = io::convolution_layers(json)](int64_t i) {
+  const std::vector<bool> has_convolution = io::convolution_layers(json);
+  std::function<nn::LayerShape(int64_t)> layer = [=](int64_t i) {
     return has_convolution[static_cast<size_t>(i)] ? convolution : full;
   };
+  if (io::get_string(json, "model_type") == "lfm2_moe") {
+    layer = with_experts(json, layer, experts(json, config, full.mlp));
+  }
   return std::make_unique<DecoderLm>(json, config, parameters,
                                      DecoderShape{.layer = layer, .norm = "embedding_norm"});
 }
@@ -54,10 +78,27 @@ std::vector<io::Json> tiny_configs() {
   biased["conv_L_cache"] = 4;
   biased["layer_types"] = {"full_attention", "conv", "conv"};
   biased["tie_word_embeddings"] = false;
-  return {base, biased};
+  io::Json mixture = base;
+  mixture.update({{"model_type", "lfm2_moe"},
+                  {"moe_intermediate_size", 16},
+                  {"num_experts", 4},
+                  {"num_experts_per_tok", 2},
+                  {"norm_topk_prob", true},
+                  {"use_expert_bias", true},
+                  {"routed_scaling_factor", 1.0},
+                  {"num_dense_layers", 1},
+                  {"mlp_only_layers", {0}}});
+  io::Json scaled = mixture;
+  scaled.update({{"norm_topk_prob", false},
+                 {"use_expert_bias", false},
+                 {"routed_scaling_factor", 2.5},
+                 {"num_dense_layers", 0},
+                 {"mlp_only_layers", io::Json::array()},
+                 {"tie_word_embeddings", false}});
+  return {base, biased, mixture, scaled};
 }
 
-constexpr std::string_view kModelTypes[] = {"lfm2"};
+constexpr std::string_view kModelTypes[] = {"lfm2", "lfm2_moe"};
 
 }  // namespace lfm2
 

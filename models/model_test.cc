@@ -376,6 +376,33 @@ TEST_CASE("what a family may say and Lumen does not compute is refused by its ke
   refused("deepseek_v2", "norm_topk_prob", true);
 }
 
+TEST_CASE("configs of mixtures that say what cannot be are refused by the key") {
+  const auto refused = [](const char* type, const char* key, const io::Json& value) {
+    const auto all = models::find_model_def({{"model_type", type}}).tiny_configs();
+    io::Json config = *std::find_if(all.begin(), all.end(),
+                                    [&](const io::Json& one) { return one["model_type"] == type; });
+    config[key] = value;
+    INFO(type << " " << key);
+    const std::string message = testing::refusal(ErrorKind::kMalformed, [&] {
+      models::find_model_def(config).make(config, nn::Parameters::random(1));
+    });
+    CHECK(testing::contains(message, key));
+  };
+  refused("lfm2_moe", "num_experts", 0);
+  refused("lfm2_moe", "num_experts_per_tok", 5);
+  refused("lfm2_moe", "routed_scaling_factor", -1);
+  refused("lfm2_moe", "use_expert_bias", 3);
+  refused("lfm2_moe", "moe_intermediate_size", 0);
+  refused("lfm2_moe", "layer_types", {"conv"});
+  refused("ernie4_5_moe", "num_experts", 0);
+  refused("ernie4_5_moe", "moe_num_shared_experts", -1);
+  refused("ernie4_5_moe", "moe_norm_min", 2);
+  refused("ernie4_5_moe", "mlp_only_layers", {7});
+  refused("glm4_moe", "n_group", 3);
+  refused("glm4_moe", "n_shared_experts", "one");
+  refused("glm4_moe", "use_qk_norm", 1);
+}
+
 TEST_CASE("an unknown model_type names the nearest and the supported ones") {
   try {
     models::find_model_def({{"model_type", "qwen4"}});

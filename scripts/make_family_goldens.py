@@ -168,6 +168,28 @@ CASES = {
     "lfm2-adjusted": ("Lfm2", {"full_attn_idxs": [0], "conv_bias": True, "conv_L_cache": 4,
                                "intermediate_size": 40, "block_multiple_of": 8,
                                "block_ffn_dim_multiplier": 1.3, "tie_word_embeddings": False}),
+    "lfm2moe": ("Lfm2Moe", {"layer_types": ["conv", GLOBAL], "num_experts": 4,
+                            "num_experts_per_tok": 2, "num_dense_layers": 0,
+                            "moe_intermediate_size": 12}),
+    "lfm2moe-scores": ("Lfm2Moe", {"layer_types": ["conv", GLOBAL, "conv"], "num_hidden_layers": 3,
+                                   "num_experts": 4, "num_experts_per_tok": 3, "num_dense_layers": 1,
+                                   "moe_intermediate_size": 12, "norm_topk_prob": False,
+                                   "use_expert_bias": False, "routed_scaling_factor": 2.5,
+                                   "conv_bias": True, "tie_word_embeddings": False}),
+    "ernie4_5moe": ("Ernie4_5_Moe", {"moe_num_experts": 4, "moe_k": 2, "moe_num_shared_experts": 2,
+                                     "moe_intermediate_size": 12, "num_hidden_layers": 3,
+                                     "moe_layer_start_index": 0, "moe_layer_end_index": 1}),
+    "ernie4_5moe-least": ("Ernie4_5_Moe", {"moe_num_experts": 4, "moe_k": 2, "moe_norm_min": 0.8,
+                                           "moe_num_shared_experts": 1, "moe_intermediate_size": 12,
+                                           "moe_layer_start_index": 0, "num_hidden_layers": 4,
+                                           "moe_layer_interval": 3, "use_bias": True}),
+    "glm4moe": ("Glm4Moe", {"head_dim": 8, "n_routed_experts": 4, "num_experts_per_tok": 2,
+                            "moe_intermediate_size": 12, "attention_bias": True,
+                            "first_k_dense_replace": 1}),
+    "glm4moe-groups": ("Glm4Moe", {"head_dim": 8, "n_routed_experts": 8, "num_experts_per_tok": 3,
+                                   "moe_intermediate_size": 12, "n_shared_experts": 2, "n_group": 4,
+                                   "topk_group": 2, "use_qk_norm": True, "norm_topk_prob": False,
+                                   "routed_scaling_factor": 2.5, "first_k_dense_replace": 0}),
     "exaone4": ("Exaone4", {"sliding_window": None, "layer_types": [GLOBAL, GLOBAL],
                             "rope_theta": 1e6, "rope_scaling": LLAMA3,
                             "tie_word_embeddings": True}),
@@ -188,7 +210,8 @@ CASES = {
 FACTORS = {"gemma2": {"q_proj": 12.0, "embed_tokens": 8.0}, "gptoss": {"sinks": 6.0}}
 # Case → seed other than 1, for weights with which float32 is as exact as elsewhere, or every expert is
 # chosen.
-SEEDS = {"qwen3_5moe": 10, "qwen3next": 9, "qwen3next-step": 9, "deepseek2-groups": 3}
+SEEDS = {"qwen3_5moe": 10, "qwen3next": 9, "qwen3next-step": 9, "deepseek2-groups": 3, "lfm2moe": 3,
+         "ernie4_5moe": 2, "glm4moe-groups": 2}
 HAVE_TEXT_CONFIGS = ("Gemma3", "Gemma4", "Gemma4Unified", "Qwen3_5", "Qwen3_5Moe")
 COMMON = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
           "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 29,
@@ -208,7 +231,8 @@ def by_expert(kind, values):
     """Experts as Lumen has them, each with matrices of its own, from transformers' fused ones. So
     they are in files of all families but gpt-oss, Qwen3.5 and Granite."""
     mixtral = kind == "Mixtral"
-    names = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
+    short = mixtral or kind == "Lfm2Moe"
+    names = ("w1", "w3", "w2") if short else ("gate_proj", "up_proj", "down_proj")
     result = {}
     for name, value in values.items():
         if mixtral:
@@ -219,6 +243,7 @@ def by_expert(kind, values):
                 result[name.replace("input_linear", part)] = half
             continue
         name = name.replace("moe.router.weight", "moe.router.layer.weight")
+        name = name.replace("gate.moe_statics", "moe_statics")
         name = name.replace("shared_mlp.output_linear", "shared_mlp.down_proj")
         if last == "gate_up_proj" and place.endswith(".experts"):
             parts = dict(zip(names, halves(kind, value, 1)))
@@ -238,6 +263,10 @@ def by_expert(kind, values):
     return result
 
 
+def trained(model):
+    return [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+
+
 def balance(model, tokens):
     """Of a mixture of experts, what transformers adds to its loss for even use of them."""
     config = model.config
@@ -251,8 +280,7 @@ def balance(model, tokens):
     counts[1, 7:] = 0
     loss = module.load_balancing_loss_func(
         routed.router_logits, experts, config.num_experts_per_tok, counts)
-    wanted = {name: parameter for name, parameter in model.named_parameters()
-              if ".layers.0." in name}
+    wanted = {name: parameter for name, parameter in trained(model) if ".layers.0." in name}
     gradients = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
     result = {name: gradient for name, gradient in zip(wanted, gradients) if gradient is not None}
     return result | {"loss": torch.stack([routed.aux_loss, loss]), "counts": counts.int()}
@@ -269,7 +297,7 @@ def main():
         model = getattr(transformers, kind + "ForCausalLM")(config).double().eval()
         state = dict(model.named_parameters()) | {
             name: buffer for name, buffer in model.named_buffers()
-            if "correction" in name or "layer_scalar" in name}
+            if any(part in name for part in ("correction", "expert_bias", "layer_scalar"))}
         with torch.no_grad():
             for name, parameter in state.items():
                 parameter.add_(torch.randn_like(parameter) * 0.3)
@@ -280,7 +308,7 @@ def main():
         logits = model(tokens).logits
         loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1),
                                                  tokens[:, 1:].flatten(), reduction="sum")
-        wanted = {name: parameter for name, parameter in model.named_parameters()
+        wanted = {name: parameter for name, parameter in trained(model)
                   if ".layers.0." in name or name == "model.norm.weight"}
         gradients = torch.autograd.grad(loss, list(wanted.values()))
         configs[label] = config.to_diff_dict() | {"model_type": config.model_type}

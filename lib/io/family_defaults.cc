@@ -258,6 +258,44 @@ void complete_ernie4_5(Json& config) {
                         {"tie_word_embeddings", true}});
 }
 
+// Of experts that a family calls `from`: checks it by that name and says it as `to`, too.
+void rename_count(Json& config, const char* from, const char* to, int64_t unsaid) {
+  if (find_value(config, from) == nullptr) return set_default(config, to, unsaid);
+  config[to] = get_int(config, from, 1, limits::kExperts);
+}
+
+// Says that only layers from `first` to `last` may have experts.
+void set_range_of_experts(Json& config, int64_t first, int64_t last) {
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  Json dense = Json::array();
+  for (int64_t i = 0; i < layers; ++i) {
+    if (i < first || i > last) dense.push_back(i);
+  }
+  config["mlp_only_layers"] = std::move(dense);
+}
+
+// As Ernie4_5_MoeConfig has it.
+void complete_ernie4_5_moe(Json& config) {
+  set_defaults(config, {{"vocab_size", 103424},
+                        {"hidden_size", 2560},
+                        {"intermediate_size", 12288},
+                        {"num_hidden_layers", 28},
+                        {"num_attention_heads", 20},
+                        {"num_key_value_heads", 4},
+                        {"max_position_embeddings", 131072},
+                        {"rms_norm_eps", 1e-5},
+                        {"rope_theta", 500000},
+                        {"tie_word_embeddings", true},
+                        {"moe_intermediate_size", 1536}});
+  config["attention_dropout"] = 0.0;
+  rename_count(config, "moe_num_experts", "num_experts", 64);
+  rename_count(config, "moe_k", "num_experts_per_tok", 6);
+  config["decoder_sparse_step"] = get_int(config, "moe_layer_interval", 1, limits::kLayers, 1);
+  const int64_t last = get_int(config, "moe_layer_end_index", -1, limits::kLayers, -1);
+  set_range_of_experts(config, get_int(config, "moe_layer_start_index", 0, limits::kLayers, 1),
+                       last == -1 ? limits::kLayers : last);
+}
+
 // Layers of Exaone4Config: with the window are those that a string of L and G, repeated, calls L,
 // but not the last, or all but every n-th.
 Json exaone4_layer_types(const Json& config) {
@@ -310,6 +348,32 @@ void complete_glm4(Json& config) {
                         {"partial_rotary_factor", 0.5},
                         {"attention_bias", true},
                         {"tie_word_embeddings", false}});
+}
+
+// As Glm4MoeConfig has it. Rotation is of half a head unless a config says otherwise.
+void complete_glm4_moe(Json& config) {
+  rename_key(config, "num_mtp_layers", "num_nextn_predict_layers");
+  set_defaults(config, {{"vocab_size", 151552},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 10944},
+                        {"num_hidden_layers", 46},
+                        {"num_attention_heads", 96},
+                        {"num_key_value_heads", 8},
+                        {"max_position_embeddings", 131072},
+                        {"rms_norm_eps", 1e-5},
+                        {"partial_rotary_factor", 0.5},
+                        {"n_shared_experts", 1},
+                        {"num_experts_per_tok", 8},
+                        {"moe_intermediate_size", 1408},
+                        {"norm_topk_prob", true},
+                        {"n_group", 1},
+                        {"topk_group", 1},
+                        {"first_k_dense_replace", 1},
+                        {"num_nextn_predict_layers", 1},
+                        {"tie_word_embeddings", false}});
+  rename_count(config, "n_routed_experts", "num_experts", 128);
+  set_range_of_experts(config, get_int(config, "first_k_dense_replace", 0, limits::kLayers),
+                       limits::kLayers);
 }
 
 // As GraniteMoeConfig and GraniteMoeSharedConfig have it.
@@ -459,6 +523,18 @@ void complete_qwen3_next(Json& config) {
   complete_any_delta_net(config);
 }
 
+// The layer_types of LFM2 that full_attn_idxs says, if the config has no such list.
+void set_convolution_layers(Json& config) {
+  if (find_value(config, "layer_types") != nullptr) return;
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  const bool all = find_value(config, "full_attn_idxs") == nullptr;
+  Json types = periodic_layer_types(layers, all ? 1 : layers + 1, "conv");
+  for (const size_t layer : listed_layers(config, "full_attn_idxs")) {
+    types[layer] = "full_attention";
+  }
+  config["layer_types"] = std::move(types);
+}
+
 // As Lfm2Config has it, but with the inner size of feed-forward layers that they have: of what
 // block_auto_adjust_ff_dim asks to adjust two thirds, times a multiplier, rounded up to a multiple.
 void complete_lfm2(Json& config) {
@@ -485,14 +561,32 @@ void complete_lfm2(Json& config) {
   config["intermediate_size"] = size;
   config["block_auto_adjust_ff_dim"] = false;
   config.erase("block_ff_dim");
-  if (find_value(config, "layer_types") != nullptr) return;
-  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
-  const bool all = find_value(config, "full_attn_idxs") == nullptr;
-  Json types = periodic_layer_types(layers, all ? 1 : layers + 1, "conv");
-  for (const size_t layer : listed_layers(config, "full_attn_idxs")) {
-    types[layer] = "full_attention";
-  }
-  config["layer_types"] = std::move(types);
+  set_convolution_layers(config);
+}
+
+// As Lfm2MoeConfig has it; a config that names the layers with attention may leave out the list of
+// all layers' types.
+void complete_lfm2_moe(Json& config) {
+  rename_key(config, "tie_embedding", "tie_word_embeddings");
+  set_defaults(config, {{"vocab_size", 65536},
+                        {"hidden_size", 2048},
+                        {"intermediate_size", 7168},
+                        {"moe_intermediate_size", 1792},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 32},
+                        {"num_key_value_heads", 8},
+                        {"max_position_embeddings", 128000},
+                        {"rope_theta", 1e6},
+                        {"conv_L_cache", 3},
+                        {"num_dense_layers", 2},
+                        {"num_experts", 32},
+                        {"num_experts_per_tok", 4},
+                        {"norm_topk_prob", true},
+                        {"use_expert_bias", true},
+                        {"tie_word_embeddings", true}});
+  if (find_value(config, "full_attn_idxs") != nullptr) set_convolution_layers(config);
+  set_range_of_experts(config, get_int(config, "num_dense_layers", 0, limits::kLayers),
+                       limits::kLayers);
 }
 
 // The first layers, first_k_dense_replace, have no experts, and of the others every
@@ -600,6 +694,7 @@ constexpr Family kFamilies[] = {
     {"deepseek_v2", complete_deepseek_v2},
     {"deepseek_v3", complete_deepseek_v3},
     {"ernie4_5", complete_ernie4_5},
+    {"ernie4_5_moe", complete_ernie4_5_moe},
     {"exaone4", complete_exaone4},
     {"gemma", complete_gemma},
     {"gemma2", complete_gemma2},
@@ -607,6 +702,7 @@ constexpr Family kFamilies[] = {
     {"gemma4_text", complete_gemma4},
     {"gemma4_unified_text", complete_gemma4},
     {"glm4", complete_glm4},
+    {"glm4_moe", complete_glm4_moe},
     {"glm4_moe_lite", complete_glm4_moe_lite},
     {"gpt2", rename_gpt2_keys},
     {"gpt_oss", complete_gpt_oss},
@@ -614,6 +710,7 @@ constexpr Family kFamilies[] = {
     {"granitemoeshared", complete_granite_moe},
     {"hunyuan_v1_dense", complete_hunyuan},
     {"lfm2", complete_lfm2},
+    {"lfm2_moe", complete_lfm2_moe},
     {"nemotron", complete_nemotron},
     {"olmo3", complete_olmo3},
     {"olmoe", complete_olmoe},

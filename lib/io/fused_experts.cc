@@ -284,6 +284,7 @@ class Split {
 
 constexpr std::string_view kSparse = "block_sparse_moe.", kShared = "shared_mlp.";
 constexpr std::string_view kExperts = "experts.", kAnyExperts = ".experts.";
+constexpr std::string_view kLfmExperts = ".feed_forward.experts.";  // whose matrices are w1, w3, w2
 
 bool is_granite(const Json& config) {
   return get_string(config, "model_type", "").starts_with("granitemoe");
@@ -294,15 +295,14 @@ std::string granite_name(std::string_view block, bool down) {
   return str(block, down ? "output_linear.weight" : "input_linear.weight");
 }
 
-// What the name of a tensor begins with if it is of a layer's experts, "model.….mlp.experts." or
-// "model.layers.N.experts.".
+// What the name of a tensor begins with if it is of a layer's experts, "model.….mlp.experts.",
+// "model.….feed_forward.experts." or "model.layers.N.experts.".
 std::string_view experts_place(std::string_view name) {
   const size_t at = name.find(kAnyExperts);
   if (at == name.npos || !name.starts_with("model.")) return "";
-  const std::string_view before = name.substr(0, at);
+  const std::string_view last = name.substr(0, at).substr(name.rfind('.', at - 1) + 1);
   int64_t layer = 0;
-  const bool is_any =
-      before.ends_with(".mlp") || parse_number(before.substr(before.rfind('.') + 1), layer);
+  const bool is_any = last == "mlp" || last == "feed_forward" || parse_number(last, layer);
   return is_any ? name.substr(0, at + kAnyExperts.size()) : "";
 }
 
@@ -342,9 +342,10 @@ void for_experts(const Json& config, const NamedArrays& tensors, Visit&& visit) 
   names.erase("");
   const std::vector<std::string> places(names.begin(), names.end());  // tensors come and go
   for (const std::string& place : places) {
-    visit(
-        Split(halves, place, place + kGateUp, {"gate_proj", "up_proj"}, {experts, inner, hidden}));
-    visit(Split(halves, place, place + kDown, {kDown}, {experts, hidden, inner}));
+    const bool lfm = place.ends_with(kLfmExperts);
+    const char *const gate = lfm ? "w1" : "gate_proj", *const up = lfm ? "w3" : "up_proj";
+    visit(Split(halves, place, place + kGateUp, {gate, up}, {experts, inner, hidden}));
+    visit(Split(halves, place, place + kDown, {lfm ? "w2" : kDown}, {experts, hidden, inner}));
   }
 }
 

@@ -40,7 +40,8 @@ std::string fused_name(const Json& config, std::string_view name);
 // pages of a file that they were read from are given back. Of the other forms, of which files may
 // have either whatever the published ones have,
 //   P.gate_up_proj [experts, 2 · intermediate, hidden] and P.down_proj [experts, hidden,
-//     intermediate] of floats become the same matrices, which are parts of them;
+//     intermediate] of floats become the same matrices, which are parts of them; where P ends in
+//     ".feed_forward.experts" (LFM2) these are P.N.w1.weight, w3 and w2;
 // of Granite, with S "model.….block_sparse_moe" and T "model.….shared_mlp",
 //   S.input_linear.weight and S.output_linear.weight, of these shapes, likewise become
 //     S.experts.N.gate_proj.weight, up_proj and down_proj,

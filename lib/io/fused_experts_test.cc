@@ -112,6 +112,15 @@ TEST_CASE("experts in one tensor with gates before ups are parts of it") {
   CHECK(experts_form(other) == ExpertsForm::kEachItsOwn);
   split_experts(other, tensors);
   CHECK(tensors.at(place + "1.up_proj.weight").shape() == Shape{3, 4});
+  // Names of LFM2's.
+  const std::string lfm = "model.layers.0.feed_forward.experts.";
+  NamedArrays short_names = {{lfm + "gate_up_proj", counted({2, 6, 4})},
+                             {lfm + "down_proj", counted({2, 4, 3})}};
+  other["model_type"] = "lfm2_moe";
+  split_experts(other, short_names);
+  CHECK(short_names.size() == 2 * 3);
+  CHECK(short_names.at(lfm + "1.w3.weight").as<float>()[0] == 24 + 12);
+  CHECK(short_names.at(lfm + "1.w2.weight").as<float>()[0] == 12);
   NamedArrays wrong = {{place + "down_proj", counted({2, 3, 4})}};
   CHECK(contains(
       lumen::testing::refusal(ErrorKind::kMalformed, [&] { split_experts(config, wrong); }),

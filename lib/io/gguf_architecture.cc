@@ -45,8 +45,8 @@ constexpr auto kGemma4 = std::to_array<Renaming>({
     {"pre_ffw_norm_2", "pre_feedforward_layernorm_2"},
     {"post_ffw_norm_1", "post_feedforward_layernorm_1"},
     {"post_ffw_norm_2", "post_feedforward_layernorm_2"},
-    {"ffn_gate_up_exps", "experts.*.gate_proj"},  // and up_proj behind it
-    {"ffn_gate_up_exps", "experts.*.up_proj"},
+    {"ffn_gate_exps", "experts.*.gate_proj"},
+    {"ffn_up_exps", "experts.*.up_proj"},
     {"ffn_down_exps.scale", "router.per_expert_scale"},
     {"ffn_down_exps", "experts.*.down_proj"},
 });
@@ -59,7 +59,8 @@ constexpr Renaming kGlm4[] = {{"post_attention_norm", "post_self_attn_layernorm"
                               {"ffn_up", "mlp.gate_up_proj"}};
 constexpr Renaming kHunyuan[] = {{"attn_q_norm", "self_attn.query_layernorm"},
                                  {"attn_k_norm", "self_attn.key_layernorm"}};
-constexpr Renaming kSeedOss[] = {{"post_attention_norm", "post_attention_layernorm"}};
+constexpr auto kSeedOss =
+    std::to_array<Renaming>({{"post_attention_norm", "post_attention_layernorm"}});
 constexpr Renaming kStarcoder2[] = {{"ffn_up", "mlp.c_fc"}, {"ffn_down", "mlp.c_proj"}};
 constexpr Renaming kPhi2[] = {
     {"attn_output", "self_attn.dense"}, {"ffn_up", "mlp.fc1"}, {"ffn_down", "mlp.fc2"}};
@@ -122,7 +123,7 @@ constexpr auto kQwen35Moe = both(kQwen35, kQwen2Moe);
 constexpr auto kQwen3Next = both(both(kDeltaNet, kFusedInputs), kQwen2Moe);
 
 // Newer files have the rows of kv_b_proj that give keys, turned, and those that give values.
-constexpr auto kDeepseek = std::to_array<Renaming>({
+constexpr auto kLatent = std::to_array<Renaming>({
     {"attn_q_a", "self_attn.q_a_proj"},
     {"attn_q_a_norm", "self_attn.q_a_layernorm"},
     {"attn_q_b", "self_attn.q_b_proj"},
@@ -131,8 +132,9 @@ constexpr auto kDeepseek = std::to_array<Renaming>({
     {"attn_kv_b", "self_attn.kv_b_proj"},
     {"attn_k_b", "self_attn.k_b_proj"},
     {"attn_v_b", "self_attn.v_b_proj"},
+});
+constexpr auto kSharedExperts = std::to_array<Renaming>({
     {"ffn_gate_inp", "mlp.gate"},
-    {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"},
     {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
     {"ffn_up_exps", "mlp.experts.*.up_proj"},
     {"ffn_down_exps", "mlp.experts.*.down_proj"},
@@ -140,6 +142,13 @@ constexpr auto kDeepseek = std::to_array<Renaming>({
     {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
     {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
 });
+constexpr auto kCorrection =
+    std::to_array<Renaming>({{"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"}});
+constexpr auto kStatics =
+    std::to_array<Renaming>({{"exp_probs_b.bias", "mlp.moe_statics.e_score_correction_bias"}});
+constexpr auto kDeepseek = both(both(kLatent, kCorrection), kSharedExperts);
+constexpr auto kGlm4Moe = both(both(kSeedOss, kCorrection), kSharedExperts);
+constexpr auto kErnieMoe = both(kStatics, kSharedExperts);
 
 constexpr auto kLfm2 = std::to_array<Renaming>({
     {"attn_norm", "operator_norm"},
@@ -154,6 +163,14 @@ constexpr auto kLfm2 = std::to_array<Renaming>({
     {"shortconv.in_proj", "conv.in_proj"},
     {"shortconv.out_proj", "conv.out_proj"},
 });
+constexpr auto kLfm2Experts = std::to_array<Renaming>({
+    {"ffn_gate_inp", "feed_forward.gate"},
+    {"exp_probs_b.bias", "feed_forward.expert_bias"},
+    {"ffn_gate_exps", "feed_forward.experts.*.w1"},
+    {"ffn_up_exps", "feed_forward.experts.*.w3"},
+    {"ffn_down_exps", "feed_forward.experts.*.w2"},
+});
+constexpr auto kLfm2Moe = both(kLfm2, kLfm2Experts);
 constexpr Renaming kLfm2Model[] = {{"token_embd_norm.weight", "model.embedding_norm.weight"},
                                    {"output_norm.weight", "model.embedding_norm.weight"}};
 
@@ -179,6 +196,7 @@ constexpr Architecture kArchitectures[] = {
     {"gemma3", "gemma3_text", RotaryRows::kHalves, kAroundBranches},
     {"gemma4", "gemma4_text", RotaryRows::kHalves, kGemma4, kGemma4Model},
     {"glm4", "glm4", RotaryRows::kPairs, kGlm4},
+    {"glm4moe", "glm4_moe", RotaryRows::kHalves, kGlm4Moe},
     {"gpt-oss", "gpt_oss", RotaryRows::kHalves, kGptOss},
     {"granite", "granite", RotaryRows::kPairsInGguf},
     {"granitemoe", "granitemoe", RotaryRows::kPairsInGguf, kGraniteMoe},
@@ -188,8 +206,10 @@ constexpr Architecture kArchitectures[] = {
     {"cohere2", "cohere2", RotaryRows::kPairs},
     {"deepseek2", "deepseek_v2", RotaryRows::kPairs, kDeepseek},
     {"ernie4_5", "ernie4_5", RotaryRows::kPairs},
+    {"ernie4_5-moe", "ernie4_5_moe", RotaryRows::kPairs, kErnieMoe},
     {"exaone4", "exaone4", RotaryRows::kHalves, kAfterBranches},
     {"lfm2", "lfm2", RotaryRows::kHalves, kLfm2, kLfm2Model},
+    {"lfm2moe", "lfm2_moe", RotaryRows::kHalves, kLfm2Moe, kLfm2Model},
     {"olmo2", "olmo2", RotaryRows::kHalves, kAfterBranches},
     {"olmoe", "olmoe", RotaryRows::kHalves, kMoe},
     {"nemotron", "nemotron", RotaryRows::kHalves},

@@ -23,6 +23,11 @@ constexpr Renaming kYarnNumbers[] = {{"rope.scaling.yarn_beta_fast", "beta_fast"
 // Multiplies the default of Hugging Face's attention_factor, which is given in its place.
 constexpr std::string_view kYarnAttention = "rope.scaling.attn_factor";
 
+// Whether only layers with attention have heads of keys.
+bool has_convolutions(std::string_view architecture) {
+  return architecture == "lfm2" || architecture == "lfm2moe";
+}
+
 double yarn_attention(double factor) {
   return factor > 1 ? 0.1 * std::log(factor) + 1 : 1;
 }
@@ -116,8 +121,8 @@ Json config_of_gguf(const GgufFile& file) {
   const int64_t heads = keys.uniform("attention.head_count", limits::kHeads);
   const int64_t layers = keys.integer("block_count", limits::kLayers);
   int64_t kv_heads = heads;
-  const bool unlike = architecture.name == "gemma4";  // layers
-  if (architecture.name == "lfm2" || unlike) {  // of the layers with attention, or some of them
+  const bool unlike = architecture.name == "gemma4";    // layers
+  if (has_convolutions(architecture.name) || unlike) {  // of the layers with attention, or some
     const std::vector<int64_t> counts = keys.per_layer(kKvHeads, layers, limits::kHeads);
     kv_heads = std::max<int64_t>(1, *std::max_element(counts.begin(), counts.end()));
   } else if (keys.has(kKvHeads)) {
@@ -183,6 +188,9 @@ Json config_of_gguf(const GgufFile& file) {
     const bool has_own = file.find_tensor(str("blk.", global, ".attn_v.weight")) != nullptr;
     config["attention_k_eq_v"] = !has_own;
   }
+  if (architecture.name == "glm4moe") {
+    config["use_qk_norm"] = file.find_tensor("blk.0.attn_q_norm.weight") != nullptr;
+  }
   if (architecture.name == "qwen3next") {
     config["linear_inputs_apart"] = file.find_tensor("blk.0.attn_gate.weight") != nullptr;
   }
@@ -214,7 +222,7 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
     keys.integer("feed_forward_length", get_int(config, "intermediate_size", 1, limits::kDim));
   }
   const int64_t kv_heads = get_int(config, "num_key_value_heads", 1, limits::kHeads);
-  if (architecture == "lfm2") {
+  if (has_convolutions(architecture)) {
     std::vector<int32_t> counts;
     for (const bool has_none : convolution_layers(config)) {
       counts.push_back(has_none ? 0 : static_cast<int32_t>(kv_heads));

@@ -1,8 +1,10 @@
-// What files of mixtures of experts say of those: Qwen's, OLMoE's, and what others have likewise.
+// What files of mixtures of experts say of those: Qwen's, OLMoE's, GLM-4.5's, ERNIE's, and what
+// others have likewise.
 // Keys: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #include <algorithm>
 #include <vector>
 
+#include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/gguf_families.h"
 #include "lib/io/layer_windows.h"
@@ -12,6 +14,15 @@ namespace {
 
 constexpr const char* kExpertCount = "expert_count";
 constexpr const char* kExpertUsed = "expert_used_count";
+constexpr const char* kDenseLayers = "leading_dense_block_count";
+constexpr const char* kSharedCount = "expert_shared_count";
+constexpr const char* kScale = "expert_weights_scale";
+constexpr const char* kNormalized = "expert_weights_norm";
+constexpr const char* kGroups = "expert_group_count";
+constexpr const char* kUsedGroups = "expert_group_used_count";
+constexpr const char* kStep = "interleave_moe_layer_step";
+constexpr const char* kGating = "expert_gating_func";
+constexpr int64_t kSoftmax = 1, kSigmoid = 2;
 
 // Of these architectures all layers have experts and see all tokens, and the probabilities of the
 // chosen experts add up to 1, or never do.
@@ -43,7 +54,140 @@ void read_qwen_experts(const ArchitectureKeys& keys, bool normalized, Json& conf
   config["norm_topk_prob"] = normalized;
 }
 
+int64_t read_shared_count(const ArchitectureKeys& keys) {
+  return keys.has(kSharedCount) ? keys.integer(kSharedCount, limits::kExperts, 0) : 0;
+}
+
+// Whether scores are sigmoids. `only`: of all models of the architecture, also if a file does not
+// say so; otherwise such a file means probabilities.
+bool read_gating(const ArchitectureKeys& keys, bool only, const Json& config) {
+  if (!keys.has(kGating)) return only;
+  const int64_t gating = keys.integer(kGating, 1000, 0);
+  if (gating == kSigmoid || (gating == kSoftmax && !only)) return gating == kSigmoid;
+  fail(ErrorKind::kUnsupported, gguf_architecture(config), ".", kGating, " ", gating,
+       " is not supported; known ",
+       only ? std::string("is ") : str("are ", kSoftmax, " (softmax) and "), kSigmoid,
+       " (sigmoid)");
+}
+
 }  // namespace
+
+int64_t read_dense_layers(const ArchitectureKeys& keys, Json& config) {
+  const int64_t layers = config["num_hidden_layers"].get<int64_t>();
+  int64_t dense = layers;
+  if (expert_count(keys) > 0) {
+    dense = keys.has(kDenseLayers) ? keys.integer(kDenseLayers, layers, 0) : 0;
+  }
+  config["mlp_only_layers"] = Json::array();
+  for (int64_t i = 0; i < dense; ++i) config["mlp_only_layers"].push_back(i);
+  return dense;
+}
+
+void write_dense_layers(const Json& config, const KeyWriter& keys) {
+  std::vector<bool> sparse = sparse_layers(config);
+  if (expert_count(config) == 0) sparse.assign(sparse.size(), false);
+  const auto first = std::find(sparse.begin(), sparse.end(), true);
+  if (std::find(first, sparse.end(), false) != sparse.end()) {
+    cannot_write(gguf_architecture(config), "layers without experts behind those with some",
+                 "look for them in front");
+  }
+  keys.integer(kDenseLayers, first - sparse.begin());
+}
+
+bool read_grouped_experts(const ArchitectureKeys& keys, bool only_sigmoid, Json& config) {
+  read_experts(keys, "num_experts", config);
+  config["n_routed_experts"] = Json(config["num_experts"]);
+  config["moe_intermediate_size"] = keys.integer(kExpertLength, limits::kDim);
+  config["n_shared_experts"] = read_shared_count(keys);
+  const double scale = keys.number(kScale, 1.0);
+  config["routed_scaling_factor"] = scale == 0 ? 1.0 : scale;
+  config["norm_topk_prob"] = keys.truth(kNormalized, false);
+  const int64_t groups = keys.integer_or(1, kGroups, limits::kExperts);
+  config["n_group"] = groups;
+  config["topk_group"] = keys.integer_or(groups, kUsedGroups, groups);
+  return read_gating(keys, only_sigmoid, config);
+}
+
+void write_grouped_experts(const Json& config, bool sigmoid, const KeyWriter& keys) {
+  write_experts(config, "num_experts", "moe_intermediate_size", keys);
+  keys.integer(kSharedCount, get_int(config, "n_shared_experts", 0, limits::kExperts, 0));
+  keys.number(kScale, get_number(config, "routed_scaling_factor", 0, 1e6, 1));
+  keys.set(kNormalized, get_bool(config, "norm_topk_prob", false));
+  keys.integer(kGating, sigmoid ? kSigmoid : kSoftmax);
+  const bool grouped = get_string(config, "topk_method", "") != "greedy";
+  const int64_t groups = grouped ? get_int(config, "n_group", 1, limits::kExperts, 1) : 1;
+  if (groups == 1) return;
+  keys.integer(kGroups, groups);
+  keys.integer(kUsedGroups, get_int(config, "topk_group", 1, groups, groups));
+}
+
+void read_glm4moe(const ArchitectureKeys& keys, Json& config) {
+  leave_out_guessing_layers(keys, config);
+  say_rotary_factor(config);
+  config["first_k_dense_replace"] = read_dense_layers(keys, config);
+  read_grouped_experts(keys, /*only_sigmoid=*/true, config);
+}
+
+void write_glm4moe(const Json& config, const KeyWriter& keys) {
+  write_dense_layers(config, keys);
+  write_grouped_experts(config, /*sigmoid=*/true, keys);
+}
+
+// The chosen experts' weights add up to 1 in all files.
+void read_lfm2moe(const ArchitectureKeys& keys, Json& config) {
+  read_convolutions(keys, config);
+  read_experts(keys, "num_experts", config);
+  config["moe_intermediate_size"] = keys.integer(kExpertLength, limits::kDim);
+  config["num_dense_layers"] = read_dense_layers(keys, config);
+  config["norm_topk_prob"] = config["use_expert_bias"] = true;
+  config["routed_scaling_factor"] = 1.0;
+  read_gating(keys, /*only=*/true, config);
+}
+
+void write_lfm2moe(const Json& config, const KeyWriter& keys) {
+  write_convolutions(config, keys);
+  if (!get_bool(config, "norm_topk_prob", true)) {
+    cannot_write("lfm2moe", "norm_topk_prob false",
+                 "make the chosen experts' weights add up to 1 whatever a file says");
+  }
+  if (!get_bool(config, "use_expert_bias", true)) {
+    cannot_write("lfm2moe", "use_expert_bias false", "look for it in every layer with experts");
+  }
+  if (const double scale = get_number(config, "routed_scaling_factor", 0, 1e6, 1); scale != 1) {
+    cannot_write("lfm2moe", str("routed_scaling_factor ", scale), "take it for 1");
+  }
+  write_experts(config, "num_experts", "moe_intermediate_size", keys);
+  write_dense_layers(config, keys);
+  keys.integer(kGating, kSigmoid);
+}
+
+// The same, by probabilities.
+void read_ernie4_5_moe(const ArchitectureKeys& keys, Json& config) {
+  read_experts(keys, "num_experts", config);
+  config["moe_num_experts"] = Json(config["num_experts"]);
+  config["moe_k"] = Json(config["num_experts_per_tok"]);
+  config["moe_intermediate_size"] = keys.integer(kExpertLength, limits::kDim);
+  config["moe_num_shared_experts"] = read_shared_count(keys);
+  config["moe_layer_start_index"] = read_dense_layers(keys, config);
+  config["moe_layer_interval"] = config["decoder_sparse_step"] =
+      keys.integer_or(1, kStep, limits::kLayers);
+}
+
+void write_ernie4_5_moe(const Json& config, const KeyWriter& keys) {
+  constexpr double kLeastSum = 1e-12;
+  require_no_bias(config, "use_bias");
+  if (const double least = get_number(config, "moe_norm_min", 0, 1, kLeastSum); least > kLeastSum) {
+    cannot_write("ernie4_5-moe", str("moe_norm_min ", least),
+                 "make the chosen experts' weights add up to 1");
+  }
+  write_experts(config, "num_experts", "moe_intermediate_size", keys);
+  write_dense_layers(config, keys);
+  keys.integer(kStep, 1);
+  const int64_t shared = get_int(config, "moe_num_shared_experts", 0, limits::kExperts, 2);
+  keys.integer(kSharedCount, shared);
+  if (shared == 0) return;
+  keys.integer(kSharedLength, shared * get_int(config, "moe_intermediate_size", 1, limits::kDim));
+}
 
 int64_t expert_count(const ArchitectureKeys& keys) {
   return keys.has(kExpertCount) ? keys.integer(kExpertCount, limits::kExperts, 0) : 0;

@@ -14,6 +14,7 @@ namespace lumen::io {
 namespace {
 
 constexpr double kMaxUsual = 1e6, kLeastCap = 1e-3;
+constexpr const char* kConvTaps = "shortconv.l_cache";
 
 // --- Windows -----------------------------------------------------------------------------------
 
@@ -326,32 +327,13 @@ void write_mistral3(const Json& config, const KeyWriter& keys) {
   keys.number(kQueryScale, get_number(*scaling, kQueryBeta, 0, 1e6));
 }
 
-void read_glm4(const ArchitectureKeys&, Json& config) {
-  say_rotary_factor(config);
-}
-
-constexpr const char* kConvTaps = "shortconv.l_cache";
-
-// Layers without heads of keys have a convolution.
 void read_lfm2(const ArchitectureKeys& keys, Json& config) {
-  const int64_t layers = config["num_hidden_layers"].get<int64_t>();
-  const int64_t heads = config["num_key_value_heads"].get<int64_t>();
-  Json types = Json::array();
-  for (const int64_t count : keys.per_layer(kKvHeads, layers, limits::kHeads)) {
-    if (count != 0 && count != heads) {
-      fail(ErrorKind::kUnsupported, "lfm2.", kKvHeads, ": layers with ", count, " and ", heads,
-           " heads: different numbers are not supported");
-    }
-    types.push_back(count == 0 ? "conv" : "full_attention");
-  }
-  config["layer_types"] = std::move(types);
-  config["conv_L_cache"] = keys.integer(kConvTaps, kMostConvTaps, 2);
+  read_convolutions(keys, config);
   config["block_auto_adjust_ff_dim"] = false;
 }
 
-void write_lfm2(const Json& config, const KeyWriter& keys) {
-  require_no_bias(config, "conv_bias");
-  keys.integer(kConvTaps, get_int(config, "conv_L_cache", 2, kMostConvTaps));
+void read_glm4(const ArchitectureKeys&, Json& config) {
+  say_rotary_factor(config);
 }
 
 void read_nemotron(const ArchitectureKeys&, Json& config) {
@@ -452,12 +434,15 @@ constexpr Own kOwn[] = {
     {"qwen3moe", read_qwen3moe, write_qwen3moe},
     {"deepseek2", read_deepseek2, write_deepseek2},
     {"glm4", read_glm4, write_no_more},
+    {"glm4moe", read_glm4moe, write_glm4moe},
     {"seed_oss", nullptr, write_seed_oss},
     {"ernie4_5", nullptr, write_ernie4_5},
+    {"ernie4_5-moe", read_ernie4_5_moe, write_ernie4_5_moe},
     {"exaone4", read_exaone4, write_exaone4},
     {"hunyuan-dense", nullptr, write_hunyuan},
     {"starcoder2", read_starcoder2, write_starcoder2},
-    {"lfm2", read_lfm2, write_lfm2},
+    {"lfm2", read_lfm2, write_convolutions},
+    {"lfm2moe", read_lfm2moe, write_lfm2moe},
     {"nemotron", read_nemotron, write_nemotron},
     {"phi2", read_phi2, write_no_more},
     {"command-r", read_cohere, write_cohere},
@@ -536,6 +521,26 @@ std::vector<bool> ArchitectureKeys::flags(std::string_view key, int64_t layers) 
     flags.push_back(is_bool ? value->bool_at(i) : value->int_at(i) != 0);
   }
   return flags;
+}
+
+void read_convolutions(const ArchitectureKeys& keys, Json& config) {
+  const int64_t layers = config["num_hidden_layers"].get<int64_t>();
+  const int64_t heads = config["num_key_value_heads"].get<int64_t>();
+  Json types = Json::array();
+  for (const int64_t count : keys.per_layer(kKvHeads, layers, limits::kHeads)) {
+    if (count != 0 && count != heads) {
+      fail(ErrorKind::kUnsupported, gguf_architecture(config), ".", kKvHeads, ": layers with ",
+           count, " and ", heads, " heads: different numbers are not supported");
+    }
+    types.push_back(count == 0 ? "conv" : "full_attention");
+  }
+  config["layer_types"] = std::move(types);
+  config["conv_L_cache"] = keys.integer(kConvTaps, kMostConvTaps, 2);
+}
+
+void write_convolutions(const Json& config, const KeyWriter& keys) {
+  require_no_bias(config, "conv_bias");
+  keys.integer(kConvTaps, get_int(config, "conv_L_cache", 2, kMostConvTaps));
 }
 
 void require_no_bias(const Json& config, const char* key) {

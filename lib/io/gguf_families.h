@@ -13,9 +13,10 @@ namespace lumen::io {
 using ReadFamily = void(const ArchitectureKeys& keys, Json& config);
 using WriteFamily = void(const Json& config, const KeyWriter& keys);
 
-// Mixtures of experts of Qwen2 and Qwen3, and OLMoE (gguf_experts.cc).
-ReadFamily read_qwen2moe, read_qwen3moe, read_olmoe;
-WriteFamily write_qwen2moe, write_qwen3moe, write_olmoe;
+// Mixtures of experts of Qwen2 and Qwen3, OLMoE, GLM-4.5, LFM2 and ERNIE 4.5 (gguf_experts.cc).
+ReadFamily read_qwen2moe, read_qwen3moe, read_olmoe, read_glm4moe, read_lfm2moe, read_ernie4_5_moe;
+WriteFamily write_qwen2moe, write_qwen3moe, write_olmoe, write_glm4moe, write_lfm2moe,
+    write_ernie4_5_moe;
 // Gated DeltaNets: Qwen3-Next and Qwen3.5 (gguf_delta_net.cc).
 ReadFamily read_qwen35, read_qwen35moe, read_qwen3next;
 WriteFamily write_qwen35, write_qwen35moe, write_qwen3next;
@@ -42,6 +43,16 @@ void write_experts(const Json& config, const char* count, const char* length,
 void read_shared_experts(const ArchitectureKeys& keys, bool normalized, Json& config);
 void write_shared_experts(const Json& config, bool normalized, const KeyWriter& keys);
 
+// DeepSeek's and GLM-4.5's: how many experts all tokens go through, by which scores and of which
+// groups experts are chosen, what their weights are multiplied by. Returns whether scores are
+// sigmoids, as they are in all files of the architecture if `only_sigmoid`.
+bool read_grouped_experts(const ArchitectureKeys& keys, bool only_sigmoid, Json& config);
+void write_grouped_experts(const Json& config, bool sigmoid, const KeyWriter& keys);
+// How many of the first layers have no experts, all of a file without any; names them in
+// mlp_only_layers. Writing throws Error(kUnsupported) for others without.
+int64_t read_dense_layers(const ArchitectureKeys& keys, Json& config);
+void write_dense_layers(const Json& config, const KeyWriter& keys);
+
 // --- What several have in common (gguf_families.cc) --------------------------------------------
 
 inline constexpr const char* kKvHeads = "attention.head_count_kv";
@@ -50,6 +61,10 @@ inline constexpr const char* kLocalTheta = "rope.freq_base_swa";  // of layers w
 // 0.1 · mscale_all_dim of yarn; mscale is the same, so that cos and sin are not multiplied.
 inline constexpr const char* kYarnMultiplier = "rope.scaling.yarn_log_multiplier";
 
+// Which layers have a convolution in place of attention, those without heads of keys, and how long
+// it is (LFM2).
+ReadFamily read_convolutions;
+WriteFamily write_convolutions;
 // Takes layers that guess further tokens, which come last and are not used, off num_hidden_layers
 // and notes them as mtp_num_hidden_layers.
 void leave_out_guessing_layers(const ArchitectureKeys& keys, Json& config);

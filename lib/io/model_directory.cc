@@ -191,15 +191,22 @@ NamedArrays with_prefix(NamedArrays tensors) {
   return result;
 }
 
-// Layers that guess further tokens stand behind the others (DeepSeek-V3, GLM-4.7-Flash): they get
-// names that no model of ours has.
+// Layers that guess further tokens stand behind the others (DeepSeek-V3, GLM-4.7-Flash, GLM-4.5) or
+// have names of their own (ERNIE 4.5): they get names that no model of ours has.
 void set_guessing_layers_apart(const Json& config, NamedArrays& tensors) {
-  constexpr std::string_view kLayers = "model.layers.";
-  if (get_int(config, "num_nextn_predict_layers", 0, limits::kLayers, 0) == 0) return;
+  constexpr std::string_view kModel = "model.", kLayers = "model.layers.", kOwn = "model.mtp_";
+  const bool behind = get_int(config, "num_nextn_predict_layers", 0, limits::kLayers, 0) > 0;
+  const bool own = get_string(config, "model_type") == "ernie4_5_moe";
+  if (!behind && !own) return;
   NamedArrays named;
   for (auto& [name, array] : tensors) {
-    const bool guesses = is_behind_layers(name, kLayers, config);
-    named.emplace(guesses ? str("mtp.blk.", name.substr(kLayers.size())) : name, std::move(array));
+    std::string apart = name;
+    if (behind && is_behind_layers(name, kLayers, config)) {
+      apart = str("mtp.blk.", name.substr(kLayers.size()));
+    } else if (own && name.starts_with(kOwn)) {
+      apart = str("mtp.blk.", name.substr(kModel.size()));
+    }
+    named.emplace(std::move(apart), std::move(array));
   }
   tensors = std::move(named);
 }

@@ -284,6 +284,51 @@ TEST_CASE("a config of LFM2 says which layers have attention, and how wide the o
   }
 }
 
+TEST_CASE("configs of LFM2, ERNIE 4.5 and GLM-4.5 say which layers have experts") {
+  std::string sizes = kSizes;
+  sizes.replace(sizes.find("layers\": 1"), 10, "layers\": 4");
+  const auto config = [&](const std::string& more) {
+    return open_model(make_directory(str(R"({"num_key_value_heads": 2, "model_type": )", more, ", ",
+                                         sizes, "}"),
+                                     {"model.embed_tokens.weight"}))
+        .config;
+  };
+  const Json lfm = config(R"("lfm2_moe", "full_attn_idxs": [2], "tie_embedding": true)");
+  CHECK(lfm["layer_types"] == Json::array({"conv", "conv", "full_attention", "conv"}));
+  CHECK(lfm["mlp_only_layers"] == Json::array({0, 1}));
+  CHECK(lfm["num_experts"] == 32);
+  CHECK(lfm["norm_topk_prob"] == true);
+  const Json ernie = config(R"("ernie4_5_moe", "moe_num_experts": 5, "moe_k": 3,
+      "moe_layer_interval": 2, "moe_layer_start_index": 2, "attention_dropout": 0.1)");
+  CHECK(ernie["num_experts"] == 5);
+  CHECK(ernie["num_experts_per_tok"] == 3);
+  CHECK(sparse_layers(ernie) == std::vector<bool>{false, false, false, true});
+  CHECK(ernie["rope_interleaved"] == true);
+  CHECK(ernie["attention_dropout"] == 0);
+  CHECK(config(R"("ernie4_5_moe", "moe_layer_start_index": 0, "moe_layer_end_index": 2)")
+            ["mlp_only_layers"] == Json::array({3}));
+  const Json glm = config(R"("glm4_moe", "first_k_dense_replace": 2)");
+  CHECK(glm["mlp_only_layers"] == Json::array({0, 1}));
+  CHECK(glm["partial_rotary_factor"] == 0.5);
+  CHECK(glm["num_nextn_predict_layers"] == 1);
+  CHECK(config(R"("glm4_moe", "num_mtp_layers": 0)")["num_nextn_predict_layers"] == 0);
+  for (const auto& [text, key] :
+       {std::pair(R"("lfm2_moe", "num_dense_layers": -1)", "num_dense_layers"),
+        std::pair(R"("lfm2_moe", "full_attn_idxs": [4])", "full_attn_idxs"),
+        std::pair(R"("ernie4_5_moe", "moe_k": 0)", "moe_k"),
+        std::pair(R"("ernie4_5_moe", "moe_num_experts": [64, 64])", "moe_num_experts"),
+        std::pair(R"("glm4_moe", "n_routed_experts": 0)", "n_routed_experts"),
+        std::pair(R"("ernie4_5_moe", "moe_layer_interval": 0)", "moe_layer_interval"),
+        std::pair(R"("ernie4_5_moe", "moe_layer_start_index": [0])", "moe_layer_start_index"),
+        std::pair(R"("ernie4_5_moe", "moe_layer_end_index": "x")", "moe_layer_end_index"),
+        std::pair(R"("glm4_moe", "first_k_dense_replace": 1.5)", "first_k_dense_replace"),
+        std::pair(R"("glm4_moe", "num_nextn_predict_layers": -1)", "num_nextn_predict_layers")}) {
+    INFO(text);
+    CHECK(lumen::testing::contains(
+        lumen::testing::refusal(ErrorKind::kMalformed, [&, text = text] { config(text); }), key));
+  }
+}
+
 TEST_CASE("a config of Gemma 3 is completed as its class has it") {
   const Json config = open_model(make_directory(R"({"model_type": "gemma3", "text_config": {
       "hidden_size": 64, "intermediate_size": 8, "num_hidden_layers": 7, "vocab_size": 10,

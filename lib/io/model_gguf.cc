@@ -74,9 +74,13 @@ Array usual_shape(const GgufTensor& tensor, std::string_view architecture, Array
                                                         name.ends_with(".attn_k_norm.weight"));
   const bool is_vector = (name.ends_with(".bias") && !of_experts) || name.ends_with(".ssm_a") ||
                          (name.ends_with("_norm.weight") && !of_heads) ||
+                         name.ends_with("_norm_1.weight") || name.ends_with("_norm_2.weight") ||
                          name.ends_with("_sinks.weight") || name.starts_with("rope_f") ||
                          name.ends_with(".layer_output_scale.weight") || name.ends_with(".scale");
   const int64_t columns = shape[-1], rows = shape.elements() / columns;
+  if (architecture == "ernie4_5-moe" && name.ends_with(".exp_probs_b.bias")) {
+    return array.reshaped({1, shape.elements()});
+  }
   if (is_vector) return rows == 1 ? array.reshaped({columns}) : array;
   if (name.ends_with(".ssm_conv1d.weight") || name.ends_with(".shortconv.conv.weight"))
     return array.reshaped({rows, 1, columns});
@@ -91,33 +95,39 @@ void add_tensor(const std::string& name, const GgufTensor& tensor, Array array, 
        quoted(at->first));
 }
 
-// The matrices of all experts of a layer, one behind the other, each under its own name.
+// The array of a tensor with the matrices of all experts of a layer, one behind the other.
+Array of_experts(const GgufTensor& tensor, Array array, int64_t count) {
+  const Shape& shape = tensor.shape;
+  if (count == 1 && shape.rank() == 2) array = array.reshaped({1, shape[0], shape[1]});
+  if (array.shape().rank() == 3 && array.shape()[0] == count) return array;
+  fail(ErrorKind::kMalformed, "tensor ", quoted(tensor.name), " has shape ", to_string(shape),
+       ", expected [", count, ", rows, columns]: as many matrices as expert_count says");
+}
+
+// Adds each of them under its own name.
 void add_experts(const std::string& name, const GgufTensor& tensor, Array array,
                  ModelFiles& model) {
   const int64_t count = expert_count(model.config);
-  const Shape& shape = tensor.shape;
-  if (count == 1 && shape.rank() == 2) array = array.reshaped({1, shape[0], shape[1]});
-  if (array.shape().rank() != 3 || array.shape()[0] != count) {
-    fail(ErrorKind::kMalformed, "tensor ", quoted(tensor.name), " has shape ", to_string(shape),
-         ", expected [", count, ", rows, columns]: as many matrices as expert_count says");
+  array = of_experts(tensor, std::move(array), count);
+  for (int64_t e = 0; e < count; ++e) {
+    add_tensor(name_of_expert(name, e), tensor, array.part(e), model);
   }
-  constexpr std::string_view kGate = ".gate_proj.", kUp = ".up_proj.";
-  if (tensor.name.find(kGateUpExperts) == tensor.name.npos) {
-    for (int64_t e = 0; e < count; ++e) {
-      add_tensor(name_of_expert(name, e), tensor, array.part(e), model);
-    }
-    return;
-  }
-  const int64_t rows = array.shape()[1];  // of the gate, and then as many of up
+}
+
+// The same of two in one, as gguf_gate_and_up says.
+void add_gates_and_ups(const std::array<std::string, 2>& names, const GgufTensor& tensor,
+                       Array array, ModelFiles& model) {
+  const int64_t count = expert_count(model.config);
+  array = of_experts(tensor, std::move(array), count);
+  const int64_t rows = array.shape()[1], columns = array.shape()[2];
   if (rows % 2 != 0) {
-    fail(ErrorKind::kMalformed, "tensor ", quoted(tensor.name), " has shape ", to_string(shape),
-         ", expected matrices with an even number of rows: half are the gate's");
+    fail(ErrorKind::kMalformed, "tensor ", quoted(tensor.name), " has ", rows,
+         " rows for an expert, expected as many for its gate as for its up");
   }
-  const Array halves = array.reshaped({2 * count, rows / 2, array.shape()[2]});
+  array = array.reshaped({2 * count, rows / 2, columns});
   for (int64_t i = 0; i < 2 * count; ++i) {
-    std::string half = name_of_expert(name, i / 2);
-    if (i % 2 != 0) half.replace(half.find(kGate), kGate.size(), kUp);
-    add_tensor(half, tensor, halves.part(i), model);
+    const std::string& name = names[static_cast<size_t>(i % 2)];
+    add_tensor(name_of_expert(name, i / 2), tensor, array.part(i), model);
   }
 }
 
@@ -128,6 +138,27 @@ std::string gguf_model_tensor(const std::string& gguf_name, const Json& config) 
   const int64_t more = get_int(config, "mtp_num_hidden_layers", 0, limits::kLayers, 0);
   if (more > 0 && is_behind_layers(gguf_name, kLayers, config)) return str("mtp.", gguf_name);
   return hugging_face_name(gguf_name, gguf_architecture(config));
+}
+
+constexpr std::string_view kBoth = ".ffn_gate_up_exps.weight", kGates = ".ffn_gate_exps.weight",
+                           kUps = ".ffn_up_exps.weight";
+
+std::array<std::string, 2> gguf_gate_and_up(const std::string& gguf_name, const Json& config) {
+  if (!gguf_name.ends_with(kBoth)) return {};
+  const std::string layer = gguf_name.substr(0, gguf_name.size() - kBoth.size());
+  std::array<std::string, 2> names = {gguf_model_tensor(str(layer, kGates), config),
+                                      gguf_model_tensor(str(layer, kUps), config)};
+  const bool has_both = is_of_all_experts(names[0]) && is_of_all_experts(names[1]);
+  return has_both ? names : std::array<std::string, 2>{};
+}
+
+std::string gguf_holding_tensor(const std::string& gguf_name, std::string_view architecture) {
+  if (architecture != "gemma4") return gguf_name;
+  for (const std::string_view end : {kGates, kUps}) {
+    if (!gguf_name.ends_with(end)) continue;
+    return str(gguf_name.substr(0, gguf_name.size() - end.size()), kBoth);
+  }
+  return gguf_name;
 }
 
 ModelFiles open_gguf_model(const std::string& path, std::shared_ptr<const GgufFile> file) {
@@ -153,8 +184,11 @@ ModelFiles open_gguf_model(const std::string& path, std::shared_ptr<const GgufFi
   const std::string_view architecture = model.gguf->metadata.get_string("general.architecture");
   for (const GgufTensor& tensor : model.gguf->tensors) {
     const std::string name = gguf_model_tensor(tensor.name, model.config);
+    const std::array<std::string, 2> both = gguf_gate_and_up(tensor.name, model.config);
     with_context(place_of(path), [&] {
-      if (is_of_all_experts(name)) {
+      if (!both[0].empty()) {
+        add_gates_and_ups(both, tensor, model.gguf->array(tensor), model);
+      } else if (is_of_all_experts(name)) {
         add_experts(name, tensor, model.gguf->array(tensor), model);
       } else {
         add_tensor(name, tensor, usual_shape(tensor, architecture, model.gguf->array(tensor)),

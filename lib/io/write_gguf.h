@@ -1,6 +1,7 @@
 // Writing GGUF files. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -91,10 +92,14 @@ std::string hugging_face_name(const std::string& gguf_name, std::string_view arc
 // before the names of what only layers that guess further tokens have (Qwen3.5), which no model of
 // ours reads.
 std::string gguf_model_tensor(const std::string& gguf_name, const Json& config);
-// In names of tensors that have of every expert the gate's rows and then those of up; as that of a
-// tensor in Hugging Face their name is the gate's.
-inline constexpr std::string_view kGateUpExperts = ".ffn_gate_up_exps.";
-// Whether it has, and the name with a number in its place.
+// The same of both tensors that "blk.N.ffn_gate_up_exps.weight" has, the gates of all experts and
+// the ups, of each expert the rows of its gate before those of its up: some programs write them so.
+// "" for other names, and for models without such tensors.
+std::array<std::string, 2> gguf_gate_and_up(const std::string& gguf_name, const Json& config);
+// The name of the tensor that holds the one of this name in an architecture's files: of gates and
+// ups of Gemma 4's experts such a one, else itself.
+std::string gguf_holding_tensor(const std::string& gguf_name, std::string_view architecture);
+// Whether a name has a star, and the name with a number in its place.
 bool is_of_all_experts(std::string_view hugging_face_name);
 std::string name_of_expert(std::string hugging_face_name, int64_t expert);
 // The number of the expert that a tensor is of, by its name in Hugging Face; none of others.

@@ -49,15 +49,18 @@ SparseMlp::SparseMlp(const Parameters& parameters, const SparseMlpShape& shape)
     down_.push_back(matrix(shape.down, shape.hidden, shape.intermediate));
   }
   if (shape.shared > 0) {
-    shared_.emplace(parameters / shape.shared_name,
-                    GatedMlpShape{shape.hidden, shape.shared, Activation("silu")});
+    shared_.emplace(parameters / shape.shared_name, GatedMlpShape{.hidden = shape.hidden,
+                                                                  .intermediate = shape.shared,
+                                                                  .activation = Activation("silu"),
+                                                                  .bias = shape.shared_bias});
   }
   if (shape.shared > 0 && shape.shared_gate) {
     shared_gate_.emplace(parameters / (shape.shared_name + "_gate"), shape.hidden, 1, false);
   }
-  if (shape.choice.corrected) {
-    correction_ = (parameters / shape.router)
-                      .buffer("e_score_correction_bias", {shape.experts}, Init::zeros());
+  if (const ExpertChoice& choice = shape.choice; !choice.correction.empty()) {
+    const Shape row = {1, shape.experts};
+    correction_ = parameters.buffer(
+        choice.correction, choice.correction_row ? row : Shape{shape.experts}, Init::zeros());
   }
   if (!shape.biases) return;
   const auto bias = [&](const std::string& name, int64_t out) {
@@ -71,10 +74,12 @@ SparseMlp::SparseMlp(const Parameters& parameters, const SparseMlpShape& shape)
 
 Tensor SparseMlp::routed(const Tensor& x, const Tensor& logits) const {
   const ExpertChoice& choice = shape_.choice;
+  const bool bounds_sum = shape_.normalize && (choice.added > 0 || choice.least > 0);
   const auto scaled = [&](const Tensor& y, double scale) {
     return scale == 1 ? y : ops::mul(y, graph::scalar(static_cast<float>(scale)));
   };
-  const bool by_logits = !choice.sigmoid && !choice.corrected && choice.groups == 1;
+  const bool corrected = correction_.defined();
+  const bool by_logits = !choice.sigmoid && !corrected && choice.groups == 1 && !bounds_sum;
   if (by_logits) {
     return scaled(ops::experts(x, logits, gate_, up_, down_, options_), choice.scale);
   }
@@ -83,14 +88,18 @@ Tensor SparseMlp::routed(const Tensor& x, const Tensor& logits) const {
   const Tensor rows = graph::reshape(logits, {-1, shape_.experts});
   const Tensor scores = choice.sigmoid ? ops::sigmoid(rows) : ops::softmax(rows);
   const Tensor chosen = ops::to_bool(
-      chosen_of(choice, choice.corrected ? ops::add(scores, correction_) : scores, shape_.used));
+      chosen_of(choice, corrected ? ops::add(scores, correction_) : scores, shape_.used));
   const Tensor logs = choice.sigmoid ? ops::neg(ops::softplus(ops::neg(rows))) : rows;
   const Tensor left = graph::reshape(ops::where(chosen, logs, kNever), logits.shape());
   const Tensor y = ops::experts(x, left, gate_, up_, down_, options_);
-  if (shape_.normalize) return scaled(y, choice.scale);
+  if (shape_.normalize && !bounds_sum) return scaled(y, choice.scale);
   Shape per_token = x.shape();
   per_token[-1] = 1;
-  const Tensor whole = ops::sum(ops::where(chosen, scores, 0), -1);
+  Tensor whole = ops::sum(ops::where(chosen, scores, 0), -1);
+  if (bounds_sum) {
+    const Tensor divisor = choice.added > 0 ? ops::add(whole, choice.added) : whole;
+    whole = ops::div(whole, choice.least > 0 ? ops::maximum(divisor, choice.least) : divisor);
+  }
   return ops::mul(y, scaled(graph::reshape(whole, per_token), choice.scale));
 }
 

@@ -13,13 +13,17 @@ namespace lumen::nn {
 // Which experts a token goes through, and with which weights. As it stands here: those with the
 // largest logits, with their probabilities.
 struct ExpertChoice {
-  bool sigmoid = false;    // scores are sigmoids of the logits, not probabilities
-  bool corrected = false;  // chosen by score + the router's e_score_correction_bias [experts]
+  bool sigmoid = false;         // scores are sigmoids of the logits, not probabilities
+  std::string correction = "";  // name of what is added to scores for the choice; "": nothing
+  bool correction_row = false;  // it is [1, experts], not [experts]
   // Of groups of equally many experts, one behind the other, `used_groups` are chosen first, by the
   // sum of the `best` largest scores in them, and then experts of these (DeepSeek-V2, section
   // 2.2.2; V3, section 2.1.2).
   int64_t groups = 1, used_groups = 1, best = 1;
   double scale = 1;  // of all weights
+  // Where the weights of the chosen add up to 1, their scores are divided by max(sum + `added`,
+  // `least`).
+  double added = 0, least = 0;
 };
 
 struct SparseMlpShape {
@@ -35,7 +39,8 @@ struct SparseMlpShape {
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
   int64_t shared = 0;  // hidden size of the shared expert; 0: there is none
   std::string shared_name = "shared_expert";
-  bool shared_gate = true;  // what it gives is weighted by a router of its own
+  bool shared_gate = true;   // what it gives is weighted by a router of its own
+  bool shared_bias = false;  // of its gate, up and down
   ExpertChoice choice{};
   bool takes_additions = true;  // false: no low-rank ones, for which PEFT would have no names
 };
@@ -46,7 +51,7 @@ struct SparseMlpShape {
 // biases or beside a shared expert do not take, are worked into their weights, without dropout. A
 // bias is one for all experts, experts.gate_proj.bias [experts, intermediate] and its like. A
 // shared expert adds sigmoid(shared_expert_gate(x)) · shared_expert(x) (Qwen2-MoE), or without a
-// gate shared_experts(x) (DeepSeek).
+// gate shared_experts(x) (DeepSeek). A correction's gradient is none.
 class SparseMlp {
  public:
   SparseMlp(const Parameters& parameters, const SparseMlpShape& shape);

@@ -172,6 +172,7 @@ TEST_CASE("decoding a token with states in place of keys and values allocates no
   REQUIRE(allocations_of("qwen3_5_text") == 0);
   REQUIRE(allocations_of("qwen3_next") == 0);
   REQUIRE(allocations_of("lfm2") == 0);
+  REQUIRE(allocations_of("lfm2_moe") == 0);
 }
 
 TEST_CASE("decoding a token with embeddings per layer and shared keys allocates nothing") {
@@ -180,6 +181,8 @@ TEST_CASE("decoding a token with embeddings per layer and shared keys allocates 
 
 TEST_CASE("decoding a token with latent attention and experts of groups allocates nothing") {
   REQUIRE(allocations_of("deepseek_v3") == 0);
+  REQUIRE(allocations_of("ernie4_5_moe") == 0);
+  REQUIRE(allocations_of("glm4_moe") == 0);
 }
 
 TEST_CASE("decoding a token with experts allocates nothing, and equal ones answer as one does") {

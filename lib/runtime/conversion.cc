@@ -266,9 +266,11 @@ uint64_t SourceTensor::bytes() const {
   return sum;
 }
 
-std::optional<DType> fixed_type(const Array& array) {
+std::optional<DType> fixed_type(const SourceTensor& tensor) {
+  const Array& array = tensor.array;
   if (!is_float(array.dtype()) && !is_quantized(array.dtype())) return array.dtype();
-  if (array.shape().rank() < 2) return DType::kF32;
+  const bool is_row = tensor.name.ends_with(".e_score_correction_bias");
+  if (array.shape().rank() < 2 || is_row) return DType::kF32;
   return std::nullopt;
 }
 

@@ -21,8 +21,8 @@ namespace lumen::runtime {
 using lumen::testing::relative_error;
 
 TEST_CASE("experts are quantised together, their router is not") {
-  for (const char* type :
-       {"mixtral", "qwen3_moe", "qwen2_moe", "olmoe", "qwen3_5_moe_text", "qwen3_next"}) {
+  for (const char* type : {"mixtral", "qwen3_moe", "qwen2_moe", "olmoe", "qwen3_5_moe_text",
+                           "qwen3_next", "lfm2_moe", "ernie4_5_moe", "glm4_moe"}) {
     const models::ModelDef& def = models::find_model_def({{"model_type", type}});
     io::Json config = tiny_config(type);
     make_sayable(config);
@@ -32,6 +32,13 @@ TEST_CASE("experts are quantised together, their router is not") {
                    {"head_dim", 64}});
     // What is rounded must not choose others: behind states errors are larger than elsewhere.
     if (config.contains("linear_num_key_heads")) config["num_experts_per_tok"] = 3;
+    for (const char* key : {"num_dense_layers", "moe_layer_start_index", "first_k_dense_replace"}) {
+      if (!config.contains(key)) continue;
+      config[key] = 0;
+      config["mlp_only_layers"] = io::Json::array();
+      config["num_experts_per_tok"] = io::Json(config["num_experts"]);
+      if (config.contains("moe_k")) config["moe_k"] = io::Json(config["num_experts"]);
+    }
     const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
     const std::vector<float> want = logits(directory);
     for (const auto& [name, error, expected] : {std::tuple("q8_0", 0.1, DType::kQ8_0),
@@ -108,6 +115,75 @@ TEST_CASE("old files of Mixtral, with a tensor per expert, are read and written 
     check_same_data(*convert_to(parted, type), *convert_to(whole, type));
   }
   CHECK(logits(converted_directory(parted, "f32")) == logits(converted_directory(whole, "f32")));
+}
+
+namespace {
+
+// A GGUF file with the gates and ups of all experts in one tensor, of `rows` rows for each.
+std::string with_gates_and_ups(const std::string& path, int64_t rows) {
+  const auto file = io::read_gguf(path);
+  io::GgufWriter writer;
+  for (size_t i = 0; i < file->metadata.size(); ++i) writer.copy(file->metadata[i]);
+  for (const io::GgufTensor& tensor : file->tensors) {
+    const size_t gate = tensor.name.find("gate_exps.weight");
+    const Array array = file->array(tensor);
+    if (gate == std::string::npos) {
+      if (tensor.name.find("up_exps.weight") == std::string::npos) writer.add(tensor.name, array);
+      continue;
+    }
+    const std::string layer = tensor.name.substr(0, gate);
+    const Array up = file->array(*file->find_tensor(layer + "up_exps.weight"));
+    const int64_t experts = tensor.shape[0], columns = tensor.shape[2];
+    Array both = Array::zeros(*tensor.dtype, {experts, rows, columns});
+    const auto bytes = static_cast<size_t>(array.part(0).bytes());
+    for (int64_t e = 0; e < experts && rows == 2 * tensor.shape[1]; ++e) {
+      std::byte* const to = both.mutable_data() + static_cast<size_t>(2 * e) * bytes;
+      std::copy_n(array.part(e).data(), bytes, to);
+      std::copy_n(up.part(e).data(), bytes, to + bytes);
+    }
+    writer.add(layer + "gate_up_exps.weight", both);
+  }
+  const std::string joined = lumen::testing::temporary_directory() + "/joined.gguf";
+  writer.write(joined);
+  return joined;
+}
+
+}  // namespace
+
+TEST_CASE("files with gates and ups in one tensor are read, and written as those with two") {
+  for (const char* type :
+       {"mixtral", "qwen2_moe", "qwen3_5_moe_text", "deepseek_v3", "lfm2_moe", "granitemoe"}) {
+    INFO(type);
+    const models::ModelDef& def = models::find_model_def({{"model_type", type}});
+    io::Json config = tiny_config(type);
+    make_sayable(config);
+    const bool has_own = config.contains("moe_intermediate_size");
+    const char* const length = has_own ? "moe_intermediate_size" : "intermediate_size";
+    config.update({{"hidden_size", 64}, {length, 32}});
+    const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+    const auto convert_to = [](const std::string& from, const std::string& as) {
+      ConvertOptions options;
+      options.model = from;
+      options.output = lumen::testing::temporary_directory() + "/model.gguf";
+      options.type = as;
+      REQUIRE(convert(options) == 0);
+      return *options.output;
+    };
+    for (const char* as : {"f32", "q8_0"}) {
+      const std::string apart = convert_to(directory, as), joined = with_gates_and_ups(apart, 64);
+      CHECK(io::read_gguf(joined)->tensors.size() < io::read_gguf(apart)->tensors.size());
+      CHECK(logits(joined) == logits(apart));
+      check_same_data(*io::read_gguf(convert_to(joined, "")), *io::read_gguf(apart));
+    }
+    const std::string whole = converted(directory), joined = with_gates_and_ups(whole, 64);
+    CHECK(logits(converted_directory(joined, "f32")) == logits(converted_directory(whole, "f32")));
+    check_same_data(*io::read_gguf(convert_to(joined, "q8_0")),
+                    *io::read_gguf(convert_to(whole, "q8_0")));
+    CHECK(lumen::testing::contains(
+        lumen::testing::refusal(ErrorKind::kMalformed,
+                                [&] { io::open_model(with_gates_and_ups(whole, 63)); }),
+        "ffn_gate_up_exps.weight' has 63 rows for an expert, expected as many for its gate as"));
+  }
 }
 
 TEST_CASE("experts of Qwen3.5 are one tensor in directories, and read alone and together") {
@@ -263,6 +339,105 @@ TEST_CASE("gpt-oss with experts in MXFP4 is computed with as it is stored, and k
         REQUIRE(up.as<float>()[row * 64 + column] == (bits < 8 ? number : -number));
       }
     }
+  }
+}
+
+namespace {
+
+// A directory of the first small config of this type, whose corrections of scores are not 0, with
+// `more` tensors.
+std::string corrected_directory(const char* type, const std::vector<std::string>& more) {
+  const models::ModelDef& def = models::find_model_def({{"model_type", type}});
+  io::Json config = tiny_config(type);
+  make_sayable(config);
+  const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+  const std::string weights = directory + "/model.safetensors";
+  NamedArrays tensors = io::read_safetensors(weights)->arrays();
+  for (auto& [name, array] : tensors) {
+    array = nn::float32_copy(array);
+    if (!name.ends_with("expert_bias") && !name.ends_with("e_score_correction_bias")) continue;
+    for (size_t i = 0; float& number : array.as_mutable<float>()) number = i++ % 2 ? 0.9f : 0.01f;
+  }
+  for (const std::string& name : more) tensors[name] = Array::zeros(DType::kF32, {2, 2});
+  io::write_safetensors(weights, tensors);
+  return directory;
+}
+
+}  // namespace
+
+TEST_CASE("corrections of scores are kept in float32, layers that guess tokens are left out") {
+  struct Case {
+    const char *type, *correction;
+    Shape shape;  // in a directory
+    std::vector<std::string> guessing;
+  };
+  const Case cases[] = {
+      {"lfm2_moe", "feed_forward.expert_bias", {4}, {}},
+      {"ernie4_5_moe",
+       "mlp.moe_statics.e_score_correction_bias",
+       {1, 8},
+       {"model.mtp_block.0.mlp.up_proj.weight", "model.mtp_linear_proj.0.weight"}},
+      {"glm4_moe",
+       "mlp.gate.e_score_correction_bias",
+       {4},
+       {"model.layers.2.eh_proj.weight", "model.layers.2.mlp.experts.0.up_proj.weight"}}};
+  for (const Case& one : cases) {
+    INFO(one.type);
+    const std::string directory = corrected_directory(one.type, {});
+    const std::vector<float> want = logits(directory);
+    CHECK(logits(corrected_directory(one.type, one.guessing)) == want);
+    const std::string gguf = converted(corrected_directory(one.type, one.guessing));
+    CHECK(relative_error(logits(gguf), want) < 1e-6);
+    const auto file = io::read_gguf(gguf);
+    CHECK(file->find_tensor("blk.1.exp_probs_b.bias")->shape == Shape{one.shape.elements()});
+    CHECK(file->find_tensor("blk.0.exp_probs_b.bias") == nullptr);
+    for (const io::GgufTensor& tensor : file->tensors) {
+      CHECK((tensor.name.find("mtp") == std::string::npos && !tensor.name.starts_with("blk.2.eh")));
+    }
+    for (const std::string& from : {directory, gguf}) {
+      const std::string half = converted_directory(from, "bf16");
+      const Array correction = io::read_safetensors(half + "/model.safetensors")
+                                   ->arrays()
+                                   .at(str("model.layers.1.", one.correction));
+      CHECK(correction.dtype() == DType::kF32);
+      CHECK(correction.shape() == one.shape);
+      CHECK(correction.as<float>()[1] == 0.9f);
+      CHECK(logits(half).size() == want.size());
+    }
+  }
+}
+
+TEST_CASE("files of GLM-4.5 with a layer that guesses tokens, and without what they may not say") {
+  const std::string gguf = converted(corrected_directory("glm4_moe", {}));
+  const auto file = io::read_gguf(gguf);
+  const auto changed = [&](std::optional<uint32_t> gating) {
+    io::GgufWriter writer;
+    for (size_t i = 0; i < file->metadata.size(); ++i) {
+      const std::string_view key = file->metadata[i].key();
+      if (!key.ends_with("gating_func") && !key.ends_with("block_count") &&
+          !key.ends_with("group_count")) {
+        writer.copy(file->metadata[i]);
+      }
+    }
+    writer.set("glm4moe.block_count", uint32_t{3});
+    writer.set("glm4moe.leading_dense_block_count", uint32_t{1});
+    writer.set("glm4moe.nextn_predict_layers", uint32_t{1});
+    if (gating) writer.set("glm4moe.expert_gating_func", *gating);
+    for (const io::GgufTensor& tensor : file->tensors) {
+      writer.add(tensor.name, file->array(tensor));
+      if (!tensor.name.starts_with("blk.1.")) continue;
+      writer.add("blk.2." + tensor.name.substr(6), file->array(tensor));
+    }
+    writer.add("blk.2.nextn.eh_proj.weight", Array::zeros(DType::kF32, {32, 64}));
+    const std::string path = lumen::testing::temporary_directory() + "/guessing.gguf";
+    writer.write(path);
+    return path;
+  };
+  CHECK(logits(changed(std::nullopt)) == logits(gguf));
+  for (const uint32_t gating : {1u, 3u}) {
+    CHECK(lumen::testing::contains(
+        lumen::testing::refusal(ErrorKind::kUnsupported, [&] { logits(changed(gating)); }),
+        str("glm4moe.expert_gating_func ", gating, " is not supported; known is 2 (sigmoid)")));
   }
 }
 

@@ -176,6 +176,22 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
                  "tie_word_embeddings true cannot be written as GGUF for nemotron"));
   CHECK(contains(refused("lfm2", {{"conv_bias", true}}),
                  "conv_bias true cannot be written as GGUF for lfm2"));
+  CHECK(contains(refused("lfm2_moe", {{"norm_topk_prob", false}}),
+                 "norm_topk_prob false cannot be written as GGUF for lfm2moe, whose readers make"));
+  CHECK(
+      contains(refused("lfm2_moe", {{"use_expert_bias", false}}),
+               "use_expert_bias false cannot be written as GGUF for lfm2moe, whose readers look"));
+  CHECK(contains(refused("lfm2_moe", {{"routed_scaling_factor", 2.5}}),
+                 "routed_scaling_factor 2.5 cannot be written as GGUF for lfm2moe"));
+  CHECK(contains(refused("ernie4_5_moe", {{"use_bias", true}}),
+                 "use_bias true cannot be written as GGUF for ernie4_5-moe"));
+  CHECK(contains(refused("ernie4_5_moe", {{"moe_norm_min", 0.5}}),
+                 "moe_norm_min 0.5 cannot be written as GGUF for ernie4_5-moe"));
+  CHECK(contains(
+      refused("ernie4_5_moe",
+              {{"moe_layer_start_index", 0}, {"moe_layer_end_index", 0}, {"mlp_only_layers", {1}}}),
+      "layers without experts behind those with some cannot be written as GGUF for "
+      "ernie4_5-moe, whose readers look for them in front"));
   CHECK(contains(refused("deepseek_v3", {{"rope_interleave", false}}),
                  "rope_interleave false cannot be written as GGUF for deepseek2, whose readers"));
   CHECK(contains(refused("deepseek_v2", {{"attention_bias", true}}),

@@ -43,8 +43,12 @@ inline void make_sayable(io::Json& config) {
       config.erase(key);
     }
     config["linear_value_head_dim"] = config["linear_key_head_dim"];
-  } else if (type == "lfm2") {
+  } else if (type.starts_with("lfm2")) {
     config.erase("conv_bias");
+    if (type == "lfm2_moe") {
+      config.update(
+          {{"norm_topk_prob", true}, {"use_expert_bias", true}, {"routed_scaling_factor", 1.0}});
+    }
   } else if (type == "gemma4_text") {
     // says all of them
   } else if (config.contains("layer_types") && !type.starts_with("qwen")) {
@@ -79,8 +83,10 @@ inline void make_sayable(io::Json& config) {
     for (const char* key : {"attention_bias", "use_qk_norm"}) config.erase(key);
   }
   if (type == "hunyuan_v1_dense") config.erase("attention_bias");
-  if (type == "seed_oss" || type == "ernie4_5") {
-    for (const char* key : {"attention_out_bias", "mlp_bias", "use_bias"}) config.erase(key);
+  if (type == "seed_oss" || type.starts_with("ernie4_5")) {
+    for (const char* key : {"attention_out_bias", "mlp_bias", "use_bias", "moe_norm_min"}) {
+      config.erase(key);
+    }
   }
   if (type == "gpt_oss") config["swiglu_limit"] = 7;
   if (config.contains("kv_lora_rank")) {

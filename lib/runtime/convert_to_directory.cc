@@ -61,7 +61,9 @@ std::string_view architecture_class(const std::string& model_type) {
       {"deepseek_v2", "DeepseekV2ForCausalLM"},
       {"deepseek_v3", "DeepseekV3ForCausalLM"},
       {"glm4_moe_lite", "Glm4MoeLiteForCausalLM"},
+      {"glm4_moe", "Glm4MoeForCausalLM"},
       {"lfm2", "Lfm2ForCausalLM"},
+      {"lfm2_moe", "Lfm2MoeForCausalLM"},
       {"gemma", "GemmaForCausalLM"},
       {"gemma2", "Gemma2ForCausalLM"},
       {"gemma3_text", "Gemma3ForCausalLM"},
@@ -84,6 +86,7 @@ std::string_view architecture_class(const std::string& model_type) {
       {"seed_oss", "SeedOssForCausalLM"},
       {"glm4", "Glm4ForCausalLM"},
       {"ernie4_5", "Ernie4_5ForCausalLM"},
+      {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM"},
       {"exaone4", "Exaone4ForCausalLM"},
       {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"},
       {"cohere", "CohereForCausalLM"},
@@ -279,7 +282,7 @@ int write_directory(const Source& source, const ConvertOptions& options) {
   io::SafetensorsWriter writer(io::SafetensorsWriter::Metadata{{"format", "pt"}});
   std::vector<DType> dtypes;
   for (const SourceTensor& tensor : tensors) {
-    dtypes.push_back(fixed_type(tensor.array).value_or(type.matrices));
+    dtypes.push_back(fixed_type(tensor).value_or(type.matrices));
     writer.add(tensor.target, dtypes.back(), tensor.shape(),
                conversion.maker(tensor, dtypes.back()));
   }

@@ -9,6 +9,7 @@
 #include "lib/base/strings.h"
 #include "lib/io/atomic_file.h"
 #include "lib/io/file_lock.h"
+#include "lib/io/layer_windows.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/write_gguf.h"
 #include "lib/kernels/quantize_blocks.h"
@@ -38,27 +39,30 @@ void set_tokenizer(const io::ModelFiles& files, io::GgufWriter& writer) {
 
 // Adds the matrix of an expert to the tensor of all, which is added to `tensors` with the first;
 // `of_experts` are their places there. The model is known to be whole.
-void add_expert(int64_t number, const SourceTensor& matrix,
+void add_expert(int64_t number, const SourceTensor& matrix, std::string_view architecture,
                 std::map<std::string, size_t>& of_experts, std::vector<SourceTensor>& tensors) {
-  const auto [at, is_new] = of_experts.emplace(matrix.target, tensors.size());
+  const std::string holding = io::gguf_holding_tensor(matrix.target, architecture);
+  const auto [at, is_new] = of_experts.emplace(holding, tensors.size());
   if (is_new) tensors.push_back(matrix);
   SourceTensor& all = tensors[at->second];
+  all.target = holding;
   const Array& array = matrix.array;
   if (array.dtype() != all.array.dtype()) {
     fail(ErrorKind::kUnsupported, "tensor ", quoted(matrix.name), " is ", name(array.dtype()), ", ",
          quoted(all.name), " is ", name(all.array.dtype()),
          ": they are one tensor in GGUF and must have one type");
   }
-  if (matrix.target.find(io::kGateUpExperts) != std::string::npos) all.stacked = 2;
+  if (holding != matrix.target) all.stacked = 2;  // gate and up
   const bool is_up = all.stacked > 1 && matrix.name.find(".up_proj.") != std::string::npos;
   const auto part = static_cast<size_t>(number * all.stacked + (is_up ? 1 : 0));
   if (all.parts.size() <= part) all.parts.resize(part + 1);
   all.parts[part] = array;
 }
 
-// The taps of a convolution are a matrix in GGUF.
+// The taps of a convolution are a matrix in GGUF, ERNIE's corrections of scores a vector.
 Array of_gguf_shape(const std::string& gguf_name, const Array& array) {
   const Shape& shape = array.shape();
+  if (gguf_name.ends_with(".exp_probs_b.bias")) return array.reshaped({shape.elements()});
   const bool is_convolution =
       gguf_name.ends_with(".ssm_conv1d.weight") || gguf_name.ends_with(".shortconv.conv.weight");
   if (!is_convolution || shape.rank() != 3) return array;
@@ -92,7 +96,7 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
     SourceTensor tensor{name, gguf_name, of_gguf_shape(gguf_name, array)};
     if (keep_packed && is_quantized(array.dtype())) tensor.kept = array.dtype();
     if (const auto expert = io::expert_number(name)) {
-      add_expert(*expert, tensor, of_experts, tensors);
+      add_expert(*expert, tensor, architecture, of_experts, tensors);
       continue;
     }
     if (rotate && nn::has_rotary_rows(name)) tensor.order = RowOrder::kInterleaved;
@@ -152,7 +156,7 @@ void copy_metadata(const Source& source, bool keep_types, io::GgufWriter& writer
 }
 
 // The same of a GGUF file, whose metadata and tensors keep their names and order, but that those of
-// single experts become one of all.
+// single experts become one of all, and gates and ups in one tensor two.
 std::vector<SourceTensor> from_gguf(const Source& source, bool keep_types, io::GgufWriter& writer) {
   const io::ModelFiles& files = source.files;
   if (!source.parameters) checked_parameters(files, nullptr);
@@ -167,11 +171,20 @@ std::vector<SourceTensor> from_gguf(const Source& source, bool keep_types, io::G
     if (keep_types) tensor.kept = own_type;
     if (const auto expert = io::expert_number(name)) {
       tensor.target = io::gguf_tensor_name(name, architecture);
-      return add_expert(*expert, tensor, of_experts, tensors);
+      return add_expert(*expert, tensor, architecture, of_experts, tensors);
     }
     tensors.push_back(std::move(tensor));
   };
   for (const io::GgufTensor& tensor : files.gguf->tensors) {
+    if (const auto both = io::gguf_gate_and_up(tensor.name, files.config); !both[0].empty()) {
+      for (const std::string& names : both) {
+        for (int64_t e = 0; e < io::expert_count(files.config); ++e) {
+          const std::string name = io::name_of_expert(names, e);
+          add(name, tensor.name, *tensor.dtype, files.tensors.at(name));
+        }
+      }
+      continue;
+    }
     const std::string name = io::gguf_model_tensor(tensor.name, files.config);
     const bool whole = io::is_of_all_experts(name);
     add(name, tensor.name, *tensor.dtype,
@@ -227,7 +240,7 @@ class TensorTypes {
 
   DType of(const SourceTensor& tensor) const {
     if (tensor.kept) return *tensor.kept;
-    if (const auto fixed = fixed_type(tensor.array)) return *fixed;
+    if (const auto fixed = fixed_type(tensor)) return *fixed;
     return gguf_matrix_type(type_, kind_, tensor.target, tensor.array.shape());
   }
 

@@ -549,6 +549,87 @@ TEST_CASE(
   CHECK(tensors.contains("model.layers.1.self_attn.kv_b_proj.weight"));
 }
 
+TEST_CASE("LFM2, ERNIE 4.5 and GLM-4.5 with experts are trained, whole and by additions") {
+  const std::vector<int32_t> ids = {3, 1, 4, 1, 5, 9, 2, 6};
+  const auto logits = [&](const std::string& model, const std::string& lora = "") {
+    LoadOptions options;
+    options.kv_type = DType::kF32;
+    options.lora = lora;
+    const Array all = LanguageModel::load(io::open_model(model), options)->logits(ids);
+    return std::vector<float>(all.as<float>().begin(), all.as<float>().end());
+  };
+  struct Case {
+    const char *type, *targets, *mlp, *expert, *correction;
+    io::Json keys;
+  };
+  const Case cases[] = {{"lfm2_moe",
+                         R"("w1", "q_proj", "in_proj")",
+                         "feed_forward.w1",
+                         "feed_forward.experts.2.w3",
+                         "feed_forward.expert_bias",
+                         {{"layer_types", {"conv", "full_attention"}}, {"num_dense_layers", 1}}},
+                        {"ernie4_5_moe",
+                         R"("up_proj", "q_proj")",
+                         "mlp.up_proj",
+                         "mlp.experts.2.up_proj",
+                         "mlp.moe_statics.e_score_correction_bias",
+                         {{"moe_num_experts", 3}, {"moe_k", 2}}},
+                        {"glm4_moe",
+                         R"("up_proj", "q_proj")",
+                         "mlp.up_proj",
+                         "mlp.experts.2.up_proj",
+                         "mlp.gate.e_score_correction_bias",
+                         {{"n_routed_experts", 3}}}};
+  for (const Case& one : cases) {
+    INFO(one.type);
+    io::Json config = mixture_config(one.type);
+    config.update(one.keys);
+    for (const char* key : {"num_local_experts", "mlp_only_layers", "sliding_window"}) {
+      config.erase(key);
+    }
+    const bool lfm = one.type == std::string("lfm2_moe");
+    const std::string base = random_base(config);
+    std::vector<float> merged;
+    for (const bool merge : {true, false}) {
+      const std::string place = lumen::testing::temporary_directory();
+      const auto recipe = read_recipe({"l.toml", text_recipe(kLlama).directory,
+                                       lora_recipe(base, str("targets = [", one.targets, "]\n"))},
+                                      {str("export.merge_lora=", merge), "data.on_too_long=split",
+                                       "train.router_aux_loss_coef=0.1"});
+      const auto task = make_task(recipe, {.threads = 1});
+      losses(*task, 3);
+      task->export_model(place);
+      if (merge) {
+        merged = logits(place);
+        CHECK(merged != logits(base));
+        continue;
+      }
+      const NamedArrays adapter =
+          io::read_safetensors(place + "/adapter_model.safetensors")->arrays();
+      CHECK(adapter.contains(str("base_model.model.model.layers.0.", one.mlp, ".lora_A.weight")));
+      for (const auto& [name, array] : adapter) CHECK(name.find(".experts.") == name.npos);
+      const io::Json peft = io::read_json(place + "/adapter_config.json");
+      CHECK(peft.contains("target_parameters") != lfm);
+      if (!lfm) {  // by this name PEFT takes experts for meant
+        CHECK(peft["target_parameters"] ==
+              io::Json::array({"model.layers.0.mlp.up_proj.weight",
+                               "model.layers.1.mlp.shared_experts.up_proj.weight"}));
+      }
+      CHECK(std::ranges::equal(logits(base, place), merged,
+                               [](float x, float y) { return x == Approx(y).margin(1e-4); }));
+    }
+    const std::string whole = lumen::testing::temporary_directory();
+    const auto trained = make_task(whole_recipe(base, {"train.batch_size=4"}), {.threads = 1});
+    const auto before = losses(*trained, 8);
+    CHECK(before.back() < before.front());
+    trained->export_model(whole);
+    const auto tensors = io::read_safetensors(whole + "/model.safetensors")->arrays();
+    CHECK(tensors.contains(str("model.layers.1.", one.expert, ".weight")));
+    CHECK(tensors.at(str("model.layers.1.", one.correction)).elements() == 3);
+    CHECK(logits(whole) != logits(base));
+  }
+}
+
 TEST_CASE("the router of gpt-oss is a parameter for PEFT") {
   const std::string base = random_base(mixture_config("gpt_oss")),
                     place = lumen::testing::temporary_directory();
