@@ -3,6 +3,7 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/layer_windows.h"
+#include "lib/nn/fused_layers.h"
 #include "lib/nn/training_scope.h"
 
 namespace lumen::models {
@@ -171,7 +172,7 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
     layers_.emplace_back(parameters / "model" / "layers" / str(i), layer);
     if (layer.experts) used_experts_ = layer.experts->used;
     rotations_.push_back(shape.rotation(i));
-    const bool keeps_state = layer.delta_net || layer.short_convolution;
+    const bool keeps_state = layer.delta_net || layer.short_convolution || layer.mamba;
     numbers_.push_back(keeps_state ? recurrent_.layers : attention_layers_);
     if (layer.latent) latent_dim_ = layer.latent->cached();
     if (layer.delta_net) {
@@ -179,6 +180,8 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
     } else if (layer.short_convolution) {
       recurrent_ =
           nn::ShortConvolution::cache_shape(*layer.short_convolution, recurrent_.layers + 1);
+    } else if (layer.mamba) {
+      recurrent_ = nn::Mamba2::cache_shape(*layer.mamba, recurrent_.layers + 1);
     } else {
       ++attention_layers_;
     }

@@ -101,6 +101,19 @@ void write_rope_scaling(const Json& scaling, bool may_not_truncate, const KeyWri
   }
 }
 
+// Whether the files say that layers have no attention in that these have no heads of keys.
+bool may_lack_attention(std::string_view architecture) {
+  return architecture == "lfm2" || architecture == "granitehybrid";
+}
+
+// Whether any layer has a tensor of this name: "attn_q.bias".
+bool has_in_layers(const GgufFile& file, int64_t layers, std::string_view part) {
+  for (int64_t i = 0; i < layers; ++i) {
+    if (file.find_tensor(str("blk.", i, ".", part)) != nullptr) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Json config_of_gguf(const GgufFile& file) {
@@ -112,7 +125,7 @@ Json config_of_gguf(const GgufFile& file) {
   const int64_t heads = keys.uniform("attention.head_count", limits::kHeads);
   const int64_t layers = keys.integer("block_count", limits::kLayers);
   int64_t kv_heads = heads;
-  if (architecture.name == "lfm2") {  // of the layers with attention
+  if (may_lack_attention(architecture.name)) {  // of the layers with attention
     const std::vector<int64_t> counts = keys.per_layer(kKvHeads, layers, limits::kHeads);
     kv_heads = std::max<int64_t>(1, *std::max_element(counts.begin(), counts.end()));
   } else if (keys.has(kKvHeads)) {
@@ -148,7 +161,7 @@ Json config_of_gguf(const GgufFile& file) {
       {"vocab_size", vocabulary(file, keys)},
       {"max_position_embeddings", keys.integer("context_length", limits::kContext)},
       {"tie_word_embeddings", file.find_tensor("output.weight") == nullptr},
-      {"attention_bias", file.find_tensor("blk.0.attn_q.bias") != nullptr},
+      {"attention_bias", has_in_layers(file, layers, "attn_q.bias")},
       {"mlp_bias", file.find_tensor("blk.0.ffn_up.bias") != nullptr},
   };
   config[norm_epsilon_key(architecture.model_type)] = Json(config["rms_norm_eps"]);
@@ -169,6 +182,9 @@ Json config_of_gguf(const GgufFile& file) {
     const int64_t first = config["first_k_dense_replace"].get<int64_t>();
     const bool corrected = file.find_tensor(str("blk.", first, ".exp_probs_b.bias")) != nullptr;
     if (corrected) set_sigmoid_scores(config);
+  }
+  if (architecture.name == "granitehybrid") {
+    config["mamba_conv_bias"] = has_in_layers(file, layers, "ssm_conv1d.bias");
   }
   if (architecture.name == "qwen3next") {
     config["linear_inputs_apart"] = file.find_tensor("blk.0.attn_gate.weight") != nullptr;
@@ -198,9 +214,10 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
       {"attention.value_length", value_dim}};
   for (const auto& [key, value] : integers) keys.integer(key, value);
   const int64_t kv_heads = get_int(config, "num_key_value_heads", 1, limits::kHeads);
-  if (architecture == "lfm2") {
+  if (may_lack_attention(architecture)) {
+    const bool convolves = architecture == "lfm2";
     std::vector<int32_t> counts;
-    for (const bool has_none : convolution_layers(config)) {
+    for (const bool has_none : convolves ? convolution_layers(config) : mamba_layers(config)) {
       counts.push_back(has_none ? 0 : static_cast<int32_t>(kv_heads));
     }
     keys.set(kKvHeads, counts);

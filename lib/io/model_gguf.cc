@@ -72,10 +72,14 @@ Array usual_shape(const GgufTensor& tensor, std::string_view architecture, Array
   const bool of_experts = name.ends_with("_exps.bias");  // a row for each
   const bool of_heads = architecture == "command-r" && (name.ends_with(".attn_q_norm.weight") ||
                                                         name.ends_with(".attn_k_norm.weight"));
-  const bool is_vector = (name.ends_with(".bias") && !of_experts) || name.ends_with(".ssm_a") ||
+  const bool is_vector = (name.ends_with(".bias") && !of_experts) ||
                          (name.ends_with("_norm.weight") && !of_heads) ||
                          name.ends_with("_sinks.weight") || name.starts_with("rope_f");
   const int64_t columns = shape[-1], rows = shape.elements() / columns;
+  // Of each head a row, or of each group.
+  if (name.ends_with(".ssm_a") || name.ends_with(".ssm_d") || name.ends_with(".ssm_norm.weight")) {
+    return array.reshaped({shape.elements()});
+  }
   if (is_vector) return rows == 1 ? array.reshaped({columns}) : array;
   if (name.ends_with(".ssm_conv1d.weight") || name.ends_with(".shortconv.conv.weight"))
     return array.reshaped({rows, 1, columns});

@@ -172,6 +172,7 @@ TEST_CASE("decoding a token with states in place of keys and values allocates no
   REQUIRE(allocations_of("qwen3_5_text") == 0);
   REQUIRE(allocations_of("qwen3_next") == 0);
   REQUIRE(allocations_of("lfm2") == 0);
+  REQUIRE(allocations_of("granitemoehybrid") == 0);
 }
 
 TEST_CASE("decoding a token with latent attention and experts of groups allocates nothing") {

@@ -7,6 +7,7 @@
 #include "lib/io/gguf_adapter.h"
 #include "lib/io/hf_cache.h"
 #include "lib/io/mapped_file.h"
+#include "lib/nn/fused_layers.h"
 #include "lib/nn/gated_delta_net.h"
 #include "lib/runtime/conversion.h"
 #include "lib/runtime/export_model.h"

@@ -144,21 +144,26 @@ TEST_CASE("an adapter goes to GGUF and back, and computes the same with every fo
                                    {"qwen2_moe", "mlp.shared_expert.down_proj"},
                                    {"qwen3_5_moe_text", "linear_attn.in_proj_qkv"},
                                    {"qwen3_next", "linear_attn.in_proj_qkvz"},
+                                   {"granitemoehybrid", "mamba.in_proj"},
+                                   {"granitemoehybrid", "shared_mlp.input_linear"},
                                    {"glm4", "mlp.gate_up_proj"},
                                    {"starcoder2", "mlp.c_proj"},
                                    {"phi", "self_attn.dense"}}) {
-    // The second layer of the two with Gated DeltaNet has attention.
-    const bool is_hybrid = std::string_view(down).starts_with("linear_attn.");
+    // The second layer of the two with Gated DeltaNet or Mamba-2 has attention.
+    const bool has_mamba = type == std::string_view("granitemoehybrid");
+    const bool is_hybrid = std::string_view(down).starts_with("linear_attn.") || has_mamba;
     const std::string attention = str("model.layers.", is_hybrid ? 1 : 0, ".self_attn.");
     const std::vector<std::string> layers = {attention + "q_proj", attention + "k_proj",
                                              str("model.layers.0.", down)};
     const std::string last = layers[2].substr(layers[2].rfind('.') + 1);
     const models::ModelDef& def = models::find_model_def({{"model_type", type}});
     io::Json config = tiny_config(type);
+    if (has_mamba) config["num_local_experts"] = 0;
     if (is_hybrid) make_sayable(config);
     const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
     const std::string gguf = converted(directory);
-    const size_t in_two = std::string_view(down).ends_with("qkvz") ? 1 : 0;  // two layers there
+    const std::string_view part = down;  // two layers there:
+    const size_t in_two = part.ends_with("qkvz") || part.ends_with("input_linear") ? 1 : 0;
     for (const io::Json& more :
          {io::Json::object(), io::Json({{"use_rslora", true}}),
           io::Json({{"alpha_pattern", {{"q_proj", 3}}}, {"rank_pattern", {{last, 3}}}})}) {

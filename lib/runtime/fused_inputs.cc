@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "lib/base/error.h"
-#include "lib/nn/gated_delta_net.h"
+#include "lib/nn/fused_layers.h"
 #include "lib/runtime/lora.h"
 
 namespace lumen::runtime {
 namespace {
 
-constexpr int kBothParts[] = {0, 1};  // in_proj_qkv and in_proj_z
+constexpr int kBothParts[] = {0, 1};
 
 // The tensor of this name, taken out of `tensors`; empty if there is none.
 Array take_tensor(NamedArrays& tensors, const std::string& name) {
@@ -79,7 +79,7 @@ void require_rows(const io::Json& config, int part, const std::string& name, con
   const int64_t rows = nn::input_rows(config, part);
   if (array.shape().rank() > 0 && array.shape()[0] == rows) return;
   fail(ErrorKind::kMismatch, "tensor ", quoted(name), " has shape ", to_string(array.shape()),
-       ", expected ", rows, " rows as linear_num_key_heads and its like say");
+       ", expected ", rows, " rows as the model's config says");
 }
 
 // Weights of the layers of a model, of one type, as the tensor called `fused`.
@@ -96,7 +96,7 @@ void join_weights(const io::Json& config, const std::string& fused, NamedArrays&
   tensors[fused] = nn::fused_inputs(parts[0], parts[1], config);
 }
 
-// Additions as one to the layer of this place, "….in_proj_qkvz.".
+// Additions as one to the layer of this place, such as "….in_proj_qkvz.".
 void join_additions(const io::Json& config, const std::string& place, NamedArrays& tensors,
                     nn::LoraOptions* options) {
   InputAddition parts[2];
@@ -112,7 +112,7 @@ void join_additions(const io::Json& config, const std::string& place, NamedArray
   }
   const Array& first = parts[0].a.empty() ? parts[1].a : parts[0].a;
   if (!parts[1].a.empty() && first.shape()[1] != parts[1].a.shape()[1]) {
-    fail(ErrorKind::kMismatch, "the additions to in_proj_qkv and in_proj_z of ", quoted(place),
+    fail(ErrorKind::kMismatch, "the additions to both parts of ", quoted(place),
          " are for layers of different widths");
   }
   InputAddition both = joined(config, parts);
@@ -153,7 +153,7 @@ void part_inputs(const io::Json& config, NamedArrays& tensors, nn::LoraOptions* 
 }
 
 void join_inputs(const io::Json& config, NamedArrays& tensors, nn::LoraOptions* options) {
-  std::set<std::string> places;  // "….in_proj_qkvz.", and names of tensors that are no additions
+  std::set<std::string> places;  // of such layers, and names of tensors that are no additions
   for (const auto& [name, array] : tensors) {
     const bool is_addition = name.ends_with(kLoraA) || name.ends_with(kLoraB);
     const std::string of = is_addition ? name.substr(0, name.size() - kLoraA.size()) : name;

@@ -14,6 +14,7 @@
 #include "lib/io/layer_windows.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/torch_file.h"
+#include "lib/nn/fused_layers.h"
 #include "lib/nn/gated_delta_net.h"
 #include "lib/nn/rope.h"
 #include "lib/ops/ops.h"
