@@ -159,8 +159,8 @@ std::vector<io::Json> tiny_hybrids(const io::Json& mixture) {
   io::Json from_gguf = experts;
   from_gguf.update({{"num_local_experts", 0},
                     {"linear_inputs_apart", true},
-                    {"mamba_n_heads", 8},
-                    {"mamba_d_head", 8}});
+                    {"mamba_n_heads", 32},  // of which some forget slowly
+                    {"mamba_d_head", 2}});
   io::Json attention = dense;
   attention["layer_types"] = {"attention", "attention", "attention"};
   return {experts, dense, from_gguf, attention};
