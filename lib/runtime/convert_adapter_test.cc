@@ -137,6 +137,40 @@ TEST_CASE("an adapter whose base model is not here asks for its place") {
   CHECK(contains(why, "whose place --base MODEL can name: /no/where: no such file"));
 }
 
+TEST_CASE("an adapter of Granite 4.0 fits the Granite that it is in GGUF, and back") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "granitemoehybrid"}});
+  io::Json config = tiny_config("granitemoehybrid");
+  config.update({{"num_local_experts", 0},
+                 {"layer_types", {"attention", "attention"}},
+                 {"position_embedding_type", "rope"}});
+  const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+  const std::string gguf = converted(directory), layer = "model.layers.0.";
+  REQUIRE(io::open_model(gguf).config["model_type"] == "granite");
+  const std::string peft = adapter_directory(
+      directory,
+      {layer + "self_attn.q_proj", layer + "shared_mlp.input_linear",
+       layer + "shared_mlp.output_linear"},
+      {{"rank_pattern", {{"input_linear", 3}}}}, layer + "shared_mlp.input_linear");
+  const std::vector<float> wanted = logits(directory, peft);
+  CHECK(relative_error(wanted, logits(directory)) > 1e-2);
+  CHECK(relative_error(logits(gguf, peft), wanted) < 1e-5);
+  for (const std::string& base : {directory, gguf}) {
+    INFO(base);
+    ConvertOptions options;
+    options.model = peft;
+    options.output = lumen::testing::temporary_directory() + "/adapter.gguf";
+    options.type = "f32";
+    options.base = base;
+    REQUIRE(convert(options) == 0);
+    CHECK(relative_error(logits(gguf, *options.output), wanted) < 1e-5);
+    CHECK(relative_error(logits(directory, *options.output), wanted) < 1e-5);
+    options.model = options.output;
+    options.output = lumen::testing::temporary_directory() + "/peft";
+    REQUIRE(convert(options) == 0);
+    CHECK(relative_error(logits(base, *options.output), wanted) < 1e-5);
+  }
+}
+
 TEST_CASE("an adapter goes to GGUF and back, and computes the same with every form of its model") {
   // Rows of q and k that rotate are reordered for GGUF, as they are, and pairs in both forms.
   for (const auto& [type, down] : {std::pair("llama", "mlp.down_proj"),

@@ -1,6 +1,7 @@
 #include "lib/runtime/fused_inputs.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -124,7 +125,46 @@ void join_additions(const io::Json& config, const std::string& place, NamedArray
   if (!usual) options->own[place] = both.own;
 }
 
+// Parts of names of a Granite 4.0 without experts, and of the Granite that it is in GGUF.
+constexpr std::pair<std::string_view, std::string_view> kGraniteNames[] = {
+    {".shared_mlp.gate_linear.", ".mlp.gate_proj."},
+    {".shared_mlp.up_linear.", ".mlp.up_proj."},
+    {".shared_mlp.output_linear.", ".mlp.down_proj."}};
+
+std::string renamed(std::string name, bool to_granite) {
+  for (const auto& [hybrid, granite] : kGraniteNames) {
+    const std::string_view from = to_granite ? hybrid : granite, to = to_granite ? granite : hybrid;
+    if (const size_t at = name.find(from); at != name.npos)
+      return name.replace(at, from.size(), to);
+  }
+  return name;
+}
+
+void rename_all(NamedArrays& tensors, nn::LoraOptions& options, bool to_granite) {
+  NamedArrays named;
+  for (auto& [name, array] : tensors) named[renamed(name, to_granite)] = std::move(array);
+  tensors = std::move(named);
+  std::map<std::string, nn::LoraOptions::Own> own;
+  for (const auto& [place, rank] : options.own) own[renamed(place, to_granite)] = rank;
+  options.own = std::move(own);
+}
+
 }  // namespace
+
+void name_as_granite(const io::Json& config, NamedArrays& tensors, nn::LoraOptions& options) {
+  if (io::get_string(config, "model_type", "") != "granite") return;
+  const io::Json hybrid = {{"model_type", "granitemoehybrid"},
+                           {"num_local_experts", 0},
+                           {"shared_intermediate_size", config["intermediate_size"]}};
+  part_inputs(hybrid, tensors, &options);
+  rename_all(tensors, options, true);
+}
+
+void name_as_granite_hybrid(const io::Json& config, NamedArrays& tensors,
+                            nn::LoraOptions& options) {
+  const bool is_hybrid = io::get_string(config, "model_type", "") == "granitemoehybrid";
+  if (is_hybrid && nn::has_fused_inputs(config)) rename_all(tensors, options, false);
+}
 
 void part_inputs(const io::Json& config, NamedArrays& tensors, nn::LoraOptions* options) {
   NamedArrays parts;

@@ -17,4 +17,11 @@ void part_inputs(const io::Json& config, NamedArrays& tensors, nn::LoraOptions* 
 // with different ones, whose ranks then add up, are one. Weights are of one type.
 void join_inputs(const io::Json& config, NamedArrays& tensors, nn::LoraOptions* options);
 
+// Granite 4.0 without experts and Mamba-2 is a Granite in GGUF: brings the additions of an adapter
+// to its feed-forward layers, shared_mlp, from a directory to the names that the model of such a
+// file has, mlp, and the other way round those of a GGUF file to what part_inputs has for a model
+// of a directory. Does nothing for other models.
+void name_as_granite(const io::Json& config, NamedArrays& tensors, nn::LoraOptions& options);
+void name_as_granite_hybrid(const io::Json& config, NamedArrays& tensors, nn::LoraOptions& options);
+
 }  // namespace lumen::runtime
