@@ -6,6 +6,7 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/layer_windows.h"
+#include "lib/nn/fused_layers.h"
 #include "lib/nn/training_scope.h"
 #include "lib/tensor/dtype.h"
 
@@ -233,7 +234,7 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
     keys_of_.push_back(static_cast<size_t>(keys_of));
     is_borrowed_.push_back(false);
     if (keys_of != i) is_borrowed_[keys_of_.back()] = true;
-    const bool keeps_state = layer.delta_net || layer.short_convolution;
+    const bool keeps_state = layer.delta_net || layer.short_convolution || layer.mamba;
     numbers_.push_back(keeps_state ? recurrent_.layers : attention_layers_);
     if (layer.latent) latent_dim_ = layer.latent->cached();
     if (layer.delta_net) {
@@ -241,6 +242,8 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
     } else if (layer.short_convolution) {
       recurrent_ =
           nn::ShortConvolution::cache_shape(*layer.short_convolution, recurrent_.layers + 1);
+    } else if (layer.mamba) {
+      recurrent_ = nn::Mamba2::cache_shape(*layer.mamba, recurrent_.layers + 1);
     } else if (keys_of == i) {
       ++attention_layers_;
       heads_.push_back({layer.attention.kv_heads, layer.attention.head_dim});

@@ -1,15 +1,27 @@
-// Granite 3 (Granite Team 2024, "Granite 3.0 Language Models").
+// Granite 3 (Granite Team 2024, "Granite 3.0 Language Models") and Granite 4.0 (IBM 2025).
 //
-// Loads the dense Granite 3 models, 1B-A400M and 3B-A800M. Differs from plain Llama by four
-// multipliers that the config names: of the embedding, of what each branch adds, of attention's
-// products, and, a divisor, of the logits. The smaller have a mixture of experts in place of every
-// feed-forward layer, weighted by a softmax over those that a token goes through, and some beside
-// it a feed-forward layer that all tokens go through.
+// Loads the dense Granite 3 models, 1B-A400M and 3B-A800M, and Granite 4.0, 350M to 32B-A9B.
+// Differs from plain Llama by four multipliers that the config names: of the embedding, of what
+// each branch adds, of attention's products, and, a divisor, of the logits. The smaller of Granite
+// 3 have a mixture of experts in place of every feed-forward layer, weighted by a softmax over
+// those that a token goes through, and some beside it a feed-forward layer that all tokens go
+// through, which in Granite 4.0 may be alone. Granite 4.0 H has Mamba-2 in place of attention in
+// most layers, and no rotation in the others.
+#include <algorithm>
+#include <cmath>
+
+#include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/io/layer_windows.h"
+#include "lib/nn/fused_layers.h"
 #include "models/decoder_lm.h"
 
 namespace lumen::models {
 namespace granite {
+
+bool is_hybrid(const io::Json& json) {
+  return io::get_string(json, "model_type") == "granitemoehybrid";
+}
 
 // Files have all experts of a layer in one tensor, and gate and up of the shared layer: PEFT has no
 // names for additions to single ones.
@@ -19,10 +31,77 @@ void set_experts(const io::Json& json, const nn::DecoderConfig& config, nn::Laye
   layer.experts->router = "router.layer";
   layer.experts->normalize = true;
   layer.experts->takes_additions = false;
-  if (io::get_string(json, "model_type") != "granitemoeshared") return;
+  if (io::get_string(json, "model_type") == "granitemoe") return;
   const int64_t shared = io::get_int(json, "shared_intermediate_size", 0, limits::kDim, 0);
   if (shared == 0) return;
   layer.shared_mlp = {config.hidden_size, shared, config.hidden_act};
+}
+
+// The shared layer is all that models of this kind without experts have; gate and up are one layer
+// in their directories.
+void set_dense(const io::Json& json, nn::LayerShape& layer) {
+  layer.mlp.intermediate = io::get_int(json, "shared_intermediate_size", 1, limits::kDim);
+  layer.mlp.fused = !nn::has_inputs_apart(json);
+  layer.mlp.name = "shared_mlp";
+  layer.mlp.gate = "gate_linear";
+  layer.mlp.up = "up_linear";
+  layer.mlp.gate_up = "input_linear";
+  layer.mlp.down = "output_linear";
+}
+
+// Sets the limits of time steps: [least, most], where the latter may be null or, as transformers
+// writes infinity, {"__float__": "Infinity"}.
+void set_step_limits(const io::Json& json, nn::Mamba2Shape& shape) {
+  const io::Json* limit = io::find_value(json, "time_step_limit");
+  if (limit == nullptr) return;
+  const bool fits = limit->is_array() && limit->size() == 2 && (*limit)[0].is_number();
+  if (fits) {
+    const io::Json& most = (*limit)[1];
+    const io::Json* special = most.is_object() ? io::find_value(most, "__float__") : nullptr;
+    const bool endless = most.is_null() || (special != nullptr && *special == "Infinity");
+    shape.least_step = (*limit)[0].get<double>();
+    if (!endless) shape.most_step = most.is_number() ? most.get<double>() : -1;
+  }
+  if (fits && shape.least_step >= 0 && shape.least_step <= shape.most_step) return;
+  fail(ErrorKind::kMalformed, "time_step_limit: found ", io::describe(limit),
+       ", expected two numbers from 0, the second not below the first");
+}
+
+nn::Mamba2Shape mamba_of(const io::Json& json, const nn::DecoderConfig& config) {
+  const std::string activation = io::get_string(json, "hidden_act", "silu");
+  if (activation != "silu" && activation != "swish") {
+    fail(ErrorKind::kUnsupported, "hidden_act ", quoted(activation),
+         " is not supported in Mamba-2; known: silu, swish");
+  }
+  const auto size = [&](const char* key, int64_t least, int64_t most) {
+    return io::get_int(json, key, least, most);
+  };
+  nn::Mamba2Shape shape = {.hidden = config.hidden_size,
+                           .heads = size("mamba_n_heads", 1, limits::kHeads),
+                           .head_dim = size("mamba_d_head", 1, limits::kDim),
+                           .groups = size("mamba_n_groups", 1, limits::kHeads),
+                           .state = size("mamba_d_state", 1, limits::kDim),
+                           .kernel = size("mamba_d_conv", 2, io::kMostConvTaps),
+                           .eps = config.rms_norm_eps,
+                           .conv_bias = io::get_bool(json, "mamba_conv_bias", true),
+                           .bias = io::get_bool(json, "mamba_proj_bias", false)};
+  if (shape.heads % shape.groups != 0) {
+    fail(ErrorKind::kMalformed, "mamba_n_heads ", shape.heads,
+         " is not a multiple of mamba_n_groups ", shape.groups);
+  }
+  const int64_t inner = std::llround(io::get_number(json, "mamba_expand", 0, 64, 2) *
+                                     static_cast<double>(config.hidden_size));
+  if (shape.inner() != inner) {
+    fail(ErrorKind::kMalformed, "mamba_n_heads ", shape.heads, " of mamba_d_head ", shape.head_dim,
+         " are not mamba_expand · hidden_size = ", inner, " numbers");
+  }
+  set_step_limits(json, shape);
+  return shape;
+}
+
+// Whether the attention of these models rotates.
+bool rotates(const io::Json& json) {
+  return !is_hybrid(json) || io::get_string(json, "position_embedding_type", "") == "rope";
 }
 
 std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
@@ -31,13 +110,60 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
   nn::LayerShape layer = plain_layer(config);
   layer.attention.scale = multiplier("attention_multiplier");
   layer.mlp.bias = io::get_bool(json, "mlp_bias", false);
-  if (io::get_string(json, "model_type") != "granite") set_experts(json, config, layer);
   layer.residual_scale = multiplier("residual_multiplier");
+  const bool hybrid = is_hybrid(json);
+  if (hybrid && io::expert_count(json) == 0) {
+    set_dense(json, layer);
+  } else if (io::get_string(json, "model_type") != "granite") {
+    set_experts(json, config, layer);
+  }
+  std::vector<bool> has_mamba(static_cast<size_t>(config.num_hidden_layers), false);
+  if (hybrid) has_mamba = io::mamba_layers(json);
+  nn::LayerShape mamba = layer;
+  if (std::ranges::find(has_mamba, true) != has_mamba.end()) mamba.mamba = mamba_of(json, config);
+  const Rotation rotation = rotates(json) ? Rotation::kGlobal : Rotation::kNone;
   return std::make_unique<DecoderLm>(
       json, config, parameters,
-      DecoderShape{.layer = [=](int64_t) { return layer; },
-                   .embedding_scale = multiplier("embedding_multiplier"),
-                   .logit_scale = 1 / multiplier("logits_scaling")});
+      DecoderShape{
+          .layer = [=](int64_t i) { return has_mamba[static_cast<size_t>(i)] ? mamba : layer; },
+          .rotation = [=](int64_t) { return rotation; },
+          .embedding_scale = multiplier("embedding_multiplier"),
+          .logit_scale = 1 / multiplier("logits_scaling")});
+}
+
+// Of Granite 4.0: experts, and dense; of all layers attention.
+std::vector<io::Json> tiny_hybrids(const io::Json& mixture) {
+  io::Json experts = mixture;
+  experts.update({{"model_type", "granitemoehybrid"},
+                  {"num_experts_per_tok", 3},
+                  {"shared_intermediate_size", 20},
+                  {"layer_types", {"mamba", "attention"}},
+                  {"position_embedding_type", "nope"},
+                  {"mamba_n_heads", 4},
+                  {"mamba_d_head", 16},
+                  {"mamba_n_groups", 1},
+                  {"mamba_d_state", 6},
+                  {"mamba_d_conv", 4},
+                  {"mamba_expand", 2}});
+  io::Json dense = experts;
+  dense.update({{"num_local_experts", 0},
+                {"num_hidden_layers", 3},
+                {"layer_types", {"mamba", "attention", "mamba"}},
+                {"position_embedding_type", "rope"},
+                {"mamba_n_groups", 2},
+                {"mamba_d_conv", 3},
+                {"mamba_conv_bias", false},
+                {"mamba_proj_bias", true},
+                {"time_step_limit", {0.1, 1.5}},
+                {"tie_word_embeddings", false}});
+  io::Json from_gguf = experts;
+  from_gguf.update({{"num_local_experts", 0},
+                    {"linear_inputs_apart", true},
+                    {"mamba_n_heads", 32},  // of which some forget slowly
+                    {"mamba_d_head", 2}});
+  io::Json attention = dense;
+  attention["layer_types"] = {"attention", "attention", "attention"};
+  return {experts, dense, from_gguf, attention};
 }
 
 std::vector<io::Json> tiny_configs() {
@@ -71,10 +197,13 @@ std::vector<io::Json> tiny_configs() {
                  {"num_experts_per_tok", 3},
                  {"attention_bias", true},
                  {"tie_word_embeddings", false}});
-  return {base, biased, mixture, shared};
+  std::vector<io::Json> all = {base, biased, mixture, shared};
+  for (io::Json& hybrid : tiny_hybrids(mixture)) all.push_back(std::move(hybrid));
+  return all;
 }
 
-constexpr std::string_view kModelTypes[] = {"granite", "granitemoe", "granitemoeshared"};
+constexpr std::string_view kModelTypes[] = {"granite", "granitemoe", "granitemoeshared",
+                                            "granitemoehybrid"};
 
 }  // namespace granite
 

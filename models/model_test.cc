@@ -403,6 +403,38 @@ TEST_CASE("configs of mixtures that say what cannot be are refused by the key") 
   refused("glm4_moe", "use_qk_norm", 1);
 }
 
+TEST_CASE("sizes of Mamba-2 that do not fit are refused") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "granitemoehybrid"}});
+  const auto all = def.tiny_configs();
+  const io::Json config = *std::find_if(all.begin(), all.end(), [](const io::Json& one) {
+    return one["model_type"] == "granitemoehybrid";
+  });
+  const auto refused = [&](const io::Json& keys, const char* why,
+                           ErrorKind kind = ErrorKind::kMalformed) {
+    io::Json wrong = config;
+    wrong.update(keys);
+    const std::string message =
+        testing::refusal(kind, [&] { def.make(wrong, nn::Parameters::random(1)); });
+    CAPTURE(message);
+    CHECK(testing::contains(message, why));
+  };
+  refused({{"mamba_n_groups", 3}}, "mamba_n_heads 4 is not a multiple of mamba_n_groups 3");
+  refused({{"mamba_d_head", 8}}, "4 of mamba_d_head 8 are not mamba_expand · hidden_size = 64");
+  refused({{"mamba_n_heads", 1 << 30}}, "mamba_n_heads");
+  refused({{"mamba_d_state", 0}}, "mamba_d_state");
+  refused({{"mamba_d_conv", 1}}, "mamba_d_conv");
+  refused({{"layer_types", {"mamba"}}}, "expected an array of 2 names, one per layer");
+  refused({{"layer_types", {"mamba", "conv"}}}, "known: attention, mamba", ErrorKind::kUnsupported);
+  refused({{"hidden_act", "gelu"}}, "hidden_act", ErrorKind::kUnsupported);
+  for (const io::Json& limit : {io::Json(3), io::Json({0.1}), io::Json({1, 0.5}), io::Json({-1, 2}),
+                                io::Json({0, "Infinity"})}) {
+    refused({{"time_step_limit", limit}}, "time_step_limit");
+  }
+  io::Json unlimited = config;
+  unlimited["time_step_limit"] = {0, {{"__float__", "Infinity"}}};
+  CHECK_NOTHROW(def.make(unlimited, nn::Parameters::random(1)));
+}
+
 TEST_CASE("an unknown model_type names the nearest and the supported ones") {
   try {
     models::find_model_def({{"model_type", "qwen4"}});

@@ -38,6 +38,9 @@ LATENT = {"num_key_value_heads": 2, "kv_lora_rank": 12, "qk_nope_head_dim": 6,
           "num_experts_per_tok": 2}
 
 GEMMA4 = {"head_dim": 8, "global_head_dim": 16, "sliding_window": 3, "final_logit_softcapping": 30.0}
+MAMBA = {"shared_intermediate_size": 20, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 6,
+         "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.3,
+         "logits_scaling": 6.0}
 
 # Case → class of the model, and the keys of its config beside the common ones.
 CASES = {
@@ -93,6 +96,16 @@ CASES = {
                                               "residual_multiplier": 0.22,
                                               "attention_multiplier": 0.3,
                                               "attention_bias": True}),
+    "granitehybrid": ("GraniteMoeHybrid", MAMBA | {
+        "num_local_experts": 4, "num_experts_per_tok": 2, "mamba_chunk_size": 5,
+        "layer_types": ["mamba", "attention"], "tie_word_embeddings": True}),
+    "granitehybrid-dense": ("GraniteMoeHybrid", MAMBA | {
+        "num_local_experts": 0, "mamba_n_groups": 2, "mamba_d_conv": 3, "mamba_conv_bias": False,
+        "mamba_proj_bias": True, "time_step_limit": [0.3, 1.2], "num_hidden_layers": 3,
+        "layer_types": ["mamba", "attention", "mamba"], "position_embedding_type": "rope"}),
+    "granitehybrid-attention": ("GraniteMoeHybrid", MAMBA | {
+        "num_local_experts": 0, "layer_types": ["attention", "attention"],
+        "position_embedding_type": "rope", "attention_bias": True}),
     "mixtral": ("Mixtral", {"num_local_experts": 3, "num_experts_per_tok": 2,
                             "sliding_window": 5}),
     "qwen3moe": ("Qwen3Moe", {"num_experts": 4, "num_experts_per_tok": 2, "head_dim": 8,
@@ -229,22 +242,25 @@ def halves(kind, value, axis):
 
 def by_expert(kind, values):
     """Experts as Lumen has them, each with matrices of its own, from transformers' fused ones. So
-    they are in files of all families but gpt-oss, Qwen3.5 and Granite."""
+    they are in files of all families but gpt-oss, Qwen3.5 and Granite, of which those without experts have
+    the layer that all tokens go through as it is."""
     mixtral = kind == "Mixtral"
     short = mixtral or kind == "Lfm2Moe"
     names = ("w1", "w3", "w2") if short else ("gate_proj", "up_proj", "down_proj")
+    has_experts = any(".experts." in name for name in values)
     result = {}
     for name, value in values.items():
         if mixtral:
             name = name.replace(".mlp.", ".block_sparse_moe.")
         place, _, last = name.rpartition(".")
-        if place.endswith(".shared_mlp.input_linear"):
+        if place.endswith(".shared_mlp.input_linear") and has_experts:
             for part, half in zip(names, value.chunk(2, 0)):
                 result[name.replace("input_linear", part)] = half
             continue
         name = name.replace("moe.router.weight", "moe.router.layer.weight")
         name = name.replace("gate.moe_statics", "moe_statics")
-        name = name.replace("shared_mlp.output_linear", "shared_mlp.down_proj")
+        if has_experts:
+            name = name.replace("shared_mlp.output_linear", "shared_mlp.down_proj")
         if last == "gate_up_proj" and place.endswith(".experts"):
             parts = dict(zip(names, halves(kind, value, 1)))
         elif last.endswith("_proj_bias"):
@@ -311,7 +327,8 @@ def main():
         wanted = {name: parameter for name, parameter in trained(model)
                   if ".layers.0." in name or name == "model.norm.weight"}
         gradients = torch.autograd.grad(loss, list(wanted.values()))
-        configs[label] = config.to_diff_dict() | {"model_type": config.model_type}
+        stored = json.loads(config.to_json_string())  # as in a file, where no number is infinite
+        configs[label] = stored | {"model_type": config.model_type}
         values = by_expert(kind, state)
         of_weights = by_expert(kind, dict(zip(wanted, gradients)))
         values |= {f"gradient/{n}": g for n, g in of_weights.items()}

@@ -388,6 +388,33 @@ void complete_granite_moe(Json& config) {
                         {"tie_word_embeddings", false}});
 }
 
+// As GraniteMoeHybridConfig has it: without a list all layers are Mamba-2's. The shared layer is
+// all that there is without experts.
+void complete_granite_moe_hybrid(Json& config) {
+  rename_key(config, "layers_block_type", "layer_types");
+  complete_granite_moe(config);
+  set_defaults(config, {{"shared_intermediate_size", 1024},
+                        {"mamba_n_heads", 128},
+                        {"mamba_n_groups", 1},
+                        {"mamba_d_state", 256},
+                        {"mamba_d_conv", 4},
+                        {"mamba_expand", 2},
+                        {"mamba_conv_bias", true},
+                        {"mamba_proj_bias", false}});
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  set_default(config, "layer_types", periodic_layer_types(layers, layers + 1, "mamba"));
+  const Json* head_dim = find_value(config, "mamba_d_head");
+  if (head_dim == nullptr || *head_dim == "auto") {
+    const int64_t hidden = get_int(config, "hidden_size", 1, limits::kDim);
+    const int64_t heads = get_int(config, "mamba_n_heads", 1, limits::kHeads);
+    const int64_t inner = get_int(config, "mamba_expand", 1, 64) * hidden;
+    config["mamba_d_head"] = std::max<int64_t>(1, inner / heads);
+  }
+  if (expert_count(config) == 0) {
+    config["intermediate_size"] = Json(config["shared_intermediate_size"]);
+  }
+}
+
 // As HunYuanDenseV1Config has it.
 void complete_hunyuan(Json& config) {
   set_defaults(config, {{"vocab_size", 290943},
@@ -707,6 +734,7 @@ constexpr Family kFamilies[] = {
     {"gpt2", rename_gpt2_keys},
     {"gpt_oss", complete_gpt_oss},
     {"granitemoe", complete_granite_moe},
+    {"granitemoehybrid", complete_granite_moe_hybrid},
     {"granitemoeshared", complete_granite_moe},
     {"hunyuan_v1_dense", complete_hunyuan},
     {"lfm2", complete_lfm2},

@@ -286,8 +286,9 @@ constexpr std::string_view kSparse = "block_sparse_moe.", kShared = "shared_mlp.
 constexpr std::string_view kExperts = "experts.", kAnyExperts = ".experts.";
 constexpr std::string_view kLfmExperts = ".feed_forward.experts.";  // whose matrices are w1, w3, w2
 
+// Of Granite 4.0 without experts the shared layer is in other parts (nn/fused_layers.h).
 bool is_granite(const Json& config) {
-  return get_string(config, "model_type", "").starts_with("granitemoe");
+  return get_string(config, "model_type", "").starts_with("granitemoe") && expert_count(config) > 0;
 }
 
 // The name of the tensor of all below a block of Granite's, "….shared_mlp.".
@@ -311,7 +312,7 @@ template <typename Visit>
 void for_granite_experts(const Json& config, int64_t experts, int64_t hidden, int64_t inner,
                          Visit&& visit) {
   const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
-  const bool may_share = get_string(config, "model_type") == "granitemoeshared";
+  const bool may_share = get_string(config, "model_type") != "granitemoe";
   const int64_t shared =
       may_share ? get_int(config, "shared_intermediate_size", 0, limits::kDim, 0) : 0;
   for (int64_t i = 0; i < layers; ++i) {

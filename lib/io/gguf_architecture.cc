@@ -7,6 +7,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
+#include "lib/io/layer_windows.h"
 #include "lib/io/write_gguf.h"
 
 namespace lumen::io {
@@ -103,13 +104,20 @@ constexpr auto kQwen2Moe = std::to_array<Renaming>({
 });
 constexpr std::span kMoe = std::span(kQwen2Moe).first(4);  // without a shared expert
 
-constexpr Renaming kGraniteMoe[] = {{"ffn_gate_inp", "block_sparse_moe.router.layer"},
-                                    {"ffn_gate_exps", "block_sparse_moe.experts.*.gate_proj"},
-                                    {"ffn_up_exps", "block_sparse_moe.experts.*.up_proj"},
-                                    {"ffn_down_exps", "block_sparse_moe.experts.*.down_proj"},
-                                    {"ffn_gate_shexp", "shared_mlp.gate_proj"},
-                                    {"ffn_up_shexp", "shared_mlp.up_proj"},
-                                    {"ffn_down_shexp", "shared_mlp.down_proj"}};
+constexpr auto kGraniteMoe =
+    std::to_array<Renaming>({{"ffn_gate_inp", "block_sparse_moe.router.layer"},
+                             {"ffn_gate_exps", "block_sparse_moe.experts.*.gate_proj"},
+                             {"ffn_up_exps", "block_sparse_moe.experts.*.up_proj"},
+                             {"ffn_down_exps", "block_sparse_moe.experts.*.down_proj"},
+                             {"ffn_gate_shexp", "shared_mlp.gate_proj"},
+                             {"ffn_up_shexp", "shared_mlp.up_proj"},
+                             {"ffn_down_shexp", "shared_mlp.down_proj"}});
+
+// Of models of Granite 4.0 with attention in all layers, which are called Granite's in GGUF.
+constexpr Renaming kGranite[] = {
+    {"ffn_gate", "mlp.gate_proj"},      {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},      {"ffn_gate", "shared_mlp.gate_linear"},
+    {"ffn_up", "shared_mlp.up_linear"}, {"ffn_down", "shared_mlp.output_linear"}};
 
 template <size_t N, size_t M>
 constexpr std::array<Renaming, N + M> both(const std::array<Renaming, N>& first,
@@ -118,6 +126,21 @@ constexpr std::array<Renaming, N + M> both(const std::array<Renaming, N>& first,
   std::copy(second.begin(), second.end(), std::copy(first.begin(), first.end(), all.begin()));
   return all;
 }
+// Whole names: ssm_a and ssm_d have nothing behind them, as of a DeltaNet.
+constexpr auto kMamba = std::to_array<Renaming>({
+    {"ssm_in", "mamba.in_proj"},
+    {"ssm_conv1d", "mamba.conv1d"},
+    {"ssm_a", "mamba.A"},
+    {"ssm_a", "mamba.A_log"},
+    {"ssm_d", "mamba.D"},
+    {"ssm_dt.bias", "mamba.dt_bias"},
+    {"ssm_norm", "mamba.norm"},
+    {"ssm_out", "mamba.out_proj"},
+    {"ffn_gate", "shared_mlp.gate_linear"},
+    {"ffn_up", "shared_mlp.up_linear"},
+    {"ffn_down", "shared_mlp.output_linear"},
+});
+constexpr auto kGraniteHybrid = both(kMamba, kGraniteMoe);
 constexpr auto kQwen35 = both(kDeltaNet, kRates);
 constexpr auto kQwen35Moe = both(kQwen35, kQwen2Moe);
 constexpr auto kQwen3Next = both(both(kDeltaNet, kFusedInputs), kQwen2Moe);
@@ -198,7 +221,8 @@ constexpr Architecture kArchitectures[] = {
     {"glm4", "glm4", RotaryRows::kPairs, kGlm4},
     {"glm4moe", "glm4_moe", RotaryRows::kHalves, kGlm4Moe},
     {"gpt-oss", "gpt_oss", RotaryRows::kHalves, kGptOss},
-    {"granite", "granite", RotaryRows::kPairsInGguf},
+    {"granite", "granite", RotaryRows::kPairsInGguf, kGranite},
+    {"granitehybrid", "granitemoehybrid", RotaryRows::kPairsInGguf, kGraniteHybrid},
     {"granitemoe", "granitemoe", RotaryRows::kPairsInGguf, kGraniteMoe},
     {"hunyuan-dense", "hunyuan_v1_dense", RotaryRows::kHalves, kHunyuan},
     {"mistral3", "ministral3", RotaryRows::kPairsInGguf},
@@ -403,8 +427,25 @@ bool rotates_pairs(std::string_view model_type) {
       });
 }
 
+namespace {
+
+// Of Granite 4.0: with attention in all layers, which then rotates, models are Granite's.
+std::string hybrid_architecture(const Json& config) {
+  const bool from_gguf = get_bool(config, "linear_inputs_apart", false);
+  const bool rotates = get_string(config, "position_embedding_type", "") == "rope";
+  const std::vector<bool> has_mamba = mamba_layers(config);
+  const bool any = std::find(has_mamba.begin(), has_mamba.end(), true) != has_mamba.end();
+  if (from_gguf || !rotates || any) return "granitehybrid";
+  return expert_count(config) > 0 ? "granitemoe" : "granite";
+}
+
+}  // namespace
+
 std::string gguf_architecture(const Json& config) {
   const std::string type = get_string(config, "model_type");
+  if (type == "granitemoehybrid" && find_value(config, "layer_types") != nullptr) {
+    return hybrid_architecture(config);
+  }
   std::string known;
   for (const auto& [alike, common] : kAlike) known += str(known.empty() ? "" : ", ", alike);
   for (const Architecture& architecture : kArchitectures) {

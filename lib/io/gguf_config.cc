@@ -23,11 +23,6 @@ constexpr Renaming kYarnNumbers[] = {{"rope.scaling.yarn_beta_fast", "beta_fast"
 // Multiplies the default of Hugging Face's attention_factor, which is given in its place.
 constexpr std::string_view kYarnAttention = "rope.scaling.attn_factor";
 
-// Whether only layers with attention have heads of keys.
-bool has_convolutions(std::string_view architecture) {
-  return architecture == "lfm2" || architecture == "lfm2moe";
-}
-
 double yarn_attention(double factor) {
   return factor > 1 ? 0.1 * std::log(factor) + 1 : 1;
 }
@@ -110,6 +105,19 @@ void write_rope_scaling(const Json& scaling, bool may_not_truncate, const KeyWri
   }
 }
 
+// Whether the files say that layers have no attention in that these have no heads of keys.
+bool may_lack_attention(std::string_view architecture) {
+  return architecture == "lfm2" || architecture == "lfm2moe" || architecture == "granitehybrid";
+}
+
+// Whether any layer has a tensor of this name: "attn_q.bias".
+bool has_in_layers(const GgufFile& file, int64_t layers, std::string_view part) {
+  for (int64_t i = 0; i < layers; ++i) {
+    if (file.find_tensor(str("blk.", i, ".", part)) != nullptr) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Json config_of_gguf(const GgufFile& file) {
@@ -121,8 +129,8 @@ Json config_of_gguf(const GgufFile& file) {
   const int64_t heads = keys.uniform("attention.head_count", limits::kHeads);
   const int64_t layers = keys.integer("block_count", limits::kLayers);
   int64_t kv_heads = heads;
-  const bool unlike = architecture.name == "gemma4";    // layers
-  if (has_convolutions(architecture.name) || unlike) {  // of the layers with attention, or some
+  const bool unlike = architecture.name == "gemma4";      // layers
+  if (may_lack_attention(architecture.name) || unlike) {  // of the layers with attention, or some
     const std::vector<int64_t> counts = keys.per_layer(kKvHeads, layers, limits::kHeads);
     kv_heads = std::max<int64_t>(1, *std::max_element(counts.begin(), counts.end()));
   } else if (keys.has(kKvHeads)) {
@@ -160,7 +168,7 @@ Json config_of_gguf(const GgufFile& file) {
       {"vocab_size", vocabulary(file, keys)},
       {"max_position_embeddings", keys.integer("context_length", limits::kContext)},
       {"tie_word_embeddings", file.find_tensor("output.weight") == nullptr},
-      {"attention_bias", file.find_tensor("blk.0.attn_q.bias") != nullptr},
+      {"attention_bias", has_in_layers(file, layers, "attn_q.bias")},
       {"mlp_bias", file.find_tensor("blk.0.ffn_up.bias") != nullptr},
   };
   config[norm_epsilon_key(architecture.model_type)] = Json(config["rms_norm_eps"]);
@@ -190,6 +198,9 @@ Json config_of_gguf(const GgufFile& file) {
   }
   if (architecture.name == "glm4moe") {
     config["use_qk_norm"] = file.find_tensor("blk.0.attn_q_norm.weight") != nullptr;
+  }
+  if (architecture.name == "granitehybrid") {
+    config["mamba_conv_bias"] = has_in_layers(file, layers, "ssm_conv1d.bias");
   }
   if (architecture.name == "qwen3next") {
     config["linear_inputs_apart"] = file.find_tensor("blk.0.attn_gate.weight") != nullptr;
@@ -222,9 +233,10 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
     keys.integer("feed_forward_length", get_int(config, "intermediate_size", 1, limits::kDim));
   }
   const int64_t kv_heads = get_int(config, "num_key_value_heads", 1, limits::kHeads);
-  if (has_convolutions(architecture)) {
+  if (may_lack_attention(architecture)) {
+    const bool convolves = architecture != "granitehybrid";
     std::vector<int32_t> counts;
-    for (const bool has_none : convolution_layers(config)) {
+    for (const bool has_none : convolves ? convolution_layers(config) : mamba_layers(config)) {
       counts.push_back(has_none ? 0 : static_cast<int32_t>(kv_heads));
     }
     keys.set(kKvHeads, counts);

@@ -12,11 +12,7 @@
 namespace lumen::io {
 namespace {
 
-constexpr const char* kConvKernel = "ssm.conv_kernel";
-constexpr const char* kStateSize = "ssm.state_size";
-constexpr const char* kKeyHeads = "ssm.group_count";
-constexpr const char* kValueHeads = "ssm.time_step_rank";
-constexpr const char* kInnerSize = "ssm.inner_size";
+constexpr const char *kKeyHeads = kGroupCount, *kValueHeads = kTimeStepRank;
 constexpr const char* kFullInterval = "full_attention_interval";
 constexpr int64_t kFullPeriod = 4;
 
@@ -26,15 +22,8 @@ void read_delta_net(const ArchitectureKeys& keys, Json& config) {
   config["linear_conv_kernel_dim"] = keys.integer(kConvKernel, kMostConvTaps, 2);
   config["linear_key_head_dim"] = keys.integer(kStateSize, limits::kDim);
   config["linear_num_key_heads"] = keys.integer(kKeyHeads, limits::kHeads);
-  const int64_t heads = keys.integer(kValueHeads, limits::kHeads);
-  const int64_t inner = keys.integer(kInnerSize, limits::kDim);
-  config["linear_num_value_heads"] = heads;
-  if (inner % heads != 0) {
-    const std::string prefix = gguf_architecture(config) + ".";
-    fail(ErrorKind::kMalformed, prefix, kInnerSize, " ", inner, " is not a multiple of ", prefix,
-         kValueHeads, " ", heads);
-  }
-  config["linear_value_head_dim"] = inner / heads;
+  config["linear_num_value_heads"] = keys.integer(kValueHeads, limits::kHeads);
+  config["linear_value_head_dim"] = inner_head_dim(keys, config);
   leave_out_guessing_layers(keys, config);
   const int64_t period = keys.integer_or(kFullPeriod, kFullInterval, limits::kLayers);
   const int64_t layers = config["num_hidden_layers"].get<int64_t>();
@@ -73,6 +62,15 @@ void write_delta_net(const Json& config, const KeyWriter& keys) {
 }
 
 }  // namespace
+
+int64_t inner_head_dim(const ArchitectureKeys& keys, const Json& config) {
+  const int64_t heads = keys.integer(kTimeStepRank, limits::kHeads);
+  const int64_t inner = keys.integer(kInnerSize, limits::kDim);
+  if (inner % heads == 0) return inner / heads;
+  const std::string prefix = gguf_architecture(config) + ".";
+  fail(ErrorKind::kMalformed, prefix, kInnerSize, " ", inner, " is not a multiple of ", prefix,
+       kTimeStepRank, " ", heads);
+}
 
 void read_qwen35(const ArchitectureKeys& keys, Json& config) {
   read_delta_net(keys, config);

@@ -32,19 +32,6 @@ bool read_windows(const ArchitectureKeys& keys, int64_t period, Json& config, in
   return true;
 }
 
-// Throws unless the layers have windows as `expected` says: layer_types, or null for none at all.
-void require_windows(const Json& config, std::string_view architecture, const Json& expected) {
-  const std::vector<int64_t> windows = layer_windows(config);
-  for (size_t i = 0; i < windows.size(); ++i) {
-    const bool may_have = !expected.is_null() && expected[i] == "sliding_attention";
-    if (may_have == (windows[i] > 0)) continue;
-    fail(ErrorKind::kUnsupported, "layer ", i, " has ",
-         windows[i] > 0 ? str("a sliding window of ", windows[i], " tokens")
-                        : std::string("no sliding window"),
-         ", which cannot be written as GGUF for ", architecture);
-  }
-}
-
 void write_window(const Json& config, const KeyWriter& keys) {
   if (find_value(config, "sliding_window") == nullptr) return;
   keys.integer(kWindow, get_int(config, "sliding_window", 1, limits::kContext));
@@ -363,44 +350,6 @@ void write_smollm3(const Json& config, const KeyWriter&) {
        "other layers without rotation than every 4th cannot be written as GGUF for smollm3");
 }
 
-struct Multiplier {
-  const char *gguf, *hugging_face;
-};
-constexpr Multiplier kGraniteMultipliers[] = {{"attention.scale", "attention_multiplier"},
-                                              {"embedding_scale", "embedding_multiplier"},
-                                              {"residual_scale", "residual_multiplier"},
-                                              {"logit_scale", "logits_scaling"}};
-
-void read_granite(const ArchitectureKeys& keys, Json& config) {
-  for (const Multiplier& multiplier : kGraniteMultipliers) {
-    config[multiplier.hugging_face] = keys.number(multiplier.gguf, 1.0);
-  }
-}
-
-void write_granite(const Json& config, const KeyWriter& keys) {
-  require_windows(config, gguf_architecture(config), nullptr);
-  for (const Multiplier& multiplier : kGraniteMultipliers) {
-    keys.number(multiplier.gguf, get_number(config, multiplier.hugging_face, 1e-9, 1e9, 1));
-  }
-}
-
-void read_granitemoe(const ArchitectureKeys& keys, Json& config) {
-  read_granite(keys, config);
-  read_experts(keys, "num_local_experts", config);
-  const int64_t shared = keys.has(kSharedLength) ? keys.integer(kSharedLength, limits::kDim, 0) : 0;
-  if (shared == 0) return;
-  config["model_type"] = "granitemoeshared";
-  config["shared_intermediate_size"] = shared;
-}
-
-void write_granitemoe(const Json& config, const KeyWriter& keys) {
-  write_granite(config, keys);
-  write_experts(config, "num_local_experts", "intermediate_size", keys);
-  if (get_string(config, "model_type") != "granitemoeshared") return;
-  const int64_t shared = get_int(config, "shared_intermediate_size", 0, limits::kDim, 0);
-  if (shared > 0) keys.integer(kSharedLength, shared);
-}
-
 // The activation that all files of an architecture have, as they do not say it; the other names
 // mean the same function.
 std::vector<std::string_view> activations_of(std::string_view architecture) {
@@ -455,6 +404,7 @@ constexpr Own kOwn[] = {
     {"gemma4", read_gemma4, write_gemma4},
     {"granite", read_granite, write_granite},
     {"granitemoe", read_granitemoe, write_granitemoe},
+    {"granitehybrid", read_granitehybrid, write_granitehybrid},
     {"olmo2", read_olmo2, write_olmo2},
     {"phi3", read_phi3, write_phi3},
     {"smollm3", nullptr, write_smollm3},
@@ -541,6 +491,18 @@ void read_convolutions(const ArchitectureKeys& keys, Json& config) {
 void write_convolutions(const Json& config, const KeyWriter& keys) {
   require_no_bias(config, "conv_bias");
   keys.integer(kConvTaps, get_int(config, "conv_L_cache", 2, kMostConvTaps));
+}
+
+void require_windows(const Json& config, std::string_view architecture, const Json& expected) {
+  const std::vector<int64_t> windows = layer_windows(config);
+  for (size_t i = 0; i < windows.size(); ++i) {
+    const bool may_have = !expected.is_null() && expected[i] == "sliding_attention";
+    if (may_have == (windows[i] > 0)) continue;
+    fail(ErrorKind::kUnsupported, "layer ", i, " has ",
+         windows[i] > 0 ? str("a sliding window of ", windows[i], " tokens")
+                        : std::string("no sliding window"),
+         ", which cannot be written as GGUF for ", architecture);
+  }
 }
 
 void require_no_bias(const Json& config, const char* key) {

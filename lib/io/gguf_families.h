@@ -20,6 +20,9 @@ WriteFamily write_qwen2moe, write_qwen3moe, write_olmoe, write_glm4moe, write_lf
 // Gated DeltaNets: Qwen3-Next and Qwen3.5 (gguf_delta_net.cc).
 ReadFamily read_qwen35, read_qwen35moe, read_qwen3next;
 WriteFamily write_qwen35, write_qwen35moe, write_qwen3next;
+// Granite, with experts or Mamba-2 (gguf_granite.cc).
+ReadFamily read_granite, read_granitemoe, read_granitehybrid;
+WriteFamily write_granite, write_granitemoe, write_granitehybrid;
 // Latent attention: DeepSeek-V2 and V3, and what is built like them (gguf_deepseek.cc).
 ReadFamily read_deepseek2;
 WriteFamily write_deepseek2;
@@ -53,6 +56,18 @@ void write_grouped_experts(const Json& config, bool sigmoid, const KeyWriter& ke
 int64_t read_dense_layers(const ArchitectureKeys& keys, Json& config);
 void write_dense_layers(const Json& config, const KeyWriter& keys);
 
+// --- State space models (gguf_delta_net.cc, gguf_granite.cc) -------------------------------------
+
+inline constexpr const char* kConvKernel = "ssm.conv_kernel";
+inline constexpr const char* kStateSize = "ssm.state_size";
+inline constexpr const char* kGroupCount = "ssm.group_count";
+inline constexpr const char* kTimeStepRank = "ssm.time_step_rank";
+inline constexpr const char* kInnerSize = "ssm.inner_size";
+
+// Of kInnerSize numbers the part of each of kTimeStepRank heads. Throws Error(kMalformed) for what
+// is no multiple.
+int64_t inner_head_dim(const ArchitectureKeys& keys, const Json& config);
+
 // --- What several have in common (gguf_families.cc) --------------------------------------------
 
 inline constexpr const char* kKvHeads = "attention.head_count_kv";
@@ -78,6 +93,8 @@ void say_rotary_factor(Json& config);
 [[noreturn]] void cannot_write(std::string_view architecture, std::string_view what,
                                std::string_view why);
 void require_no_bias(const Json& config, const char* key);
+// The layers have no other windows than `expected`, layer_types, or, where that is null, none.
+void require_windows(const Json& config, std::string_view architecture, const Json& expected);
 void require_own_output(const Json& config);
 
 }  // namespace lumen::io

@@ -16,9 +16,10 @@ void check_layer_types(const Json& types, size_t layers) {
        layers, " names, one per layer");
 }
 
-[[noreturn]] void refuse_layer_type(const Json& type, size_t layer, std::string_view other) {
+[[noreturn]] void refuse_layer_type(const Json& type, size_t layer, std::string_view other,
+                                    std::string_view attention = "full_attention") {
   fail(ErrorKind::kUnsupported, "layer_types: layer ", layer, " is ", describe(&type),
-       "; known: full_attention, ", other);
+       "; known: ", attention, ", ", other);
 }
 
 }  // namespace
@@ -53,8 +54,11 @@ std::vector<int64_t> layer_windows(const Json& config) {
 
 namespace {
 
-// Whether each layer is of type `other`, not "full_attention".
-std::vector<bool> layers_of_type(const Json& config, std::string_view other) {
+// Whether each layer is of type `other`, not `attention`. Both names may have a second one.
+std::vector<bool> layers_of_type(const Json& config, std::string_view other,
+                                 std::string_view attention = "full_attention",
+                                 std::string_view other_too = "",
+                                 std::string_view attention_too = "") {
   const size_t layers = number_of_layers(config);
   const Json* types = find_value(config, "layer_types");
   if (types == nullptr) fail(ErrorKind::kMalformed, "layer_types: missing");
@@ -62,8 +66,9 @@ std::vector<bool> layers_of_type(const Json& config, std::string_view other) {
   std::vector<bool> found;
   for (size_t layer = 0; layer < layers; ++layer) {
     const Json& type = (*types)[layer];
-    found.push_back(type == other);
-    if (!found.back() && type != "full_attention") refuse_layer_type(type, layer, other);
+    found.push_back(type == other || type == other_too);
+    const bool attends = type == attention || type == attention_too;
+    if (!found.back() && !attends) refuse_layer_type(type, layer, other, attention);
   }
   return found;
 }
@@ -76,6 +81,10 @@ std::vector<bool> linear_attention_layers(const Json& config) {
 
 std::vector<bool> convolution_layers(const Json& config) {
   return layers_of_type(config, "conv");
+}
+
+std::vector<bool> mamba_layers(const Json& config) {
+  return layers_of_type(config, "mamba", "attention", "linear_attention", "full_attention");
 }
 
 Json periodic_layer_types(int64_t layers, int64_t period, std::string_view most) {

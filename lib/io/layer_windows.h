@@ -29,6 +29,11 @@ std::vector<bool> linear_attention_layers(const Json& config);
 // place of attention (LFM2). Throws as layer_windows.
 std::vector<bool> convolution_layers(const Json& config);
 
+// Whether each layer of a model with layer_types, "mamba" or "attention" as files have them or
+// "linear_attention" or "full_attention" as newer ones do, has Mamba-2 in place of attention
+// (Granite 4.0). Throws as layer_windows.
+std::vector<bool> mamba_layers(const Json& config);
+
 // Whether each layer of a SmolLM3 rotates queries and keys: where no_rope_layers says 1; without
 // such a list all but every no_rope_layer_interval-th, of 4. Throws Error(kMalformed) for a list of
 // another length than num_hidden_layers.

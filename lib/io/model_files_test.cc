@@ -379,6 +379,39 @@ TEST_CASE("configs of mixtures with Gated DeltaNets are completed as their class
   CHECK_FALSE(sparse_layers(next)[0]);
 }
 
+TEST_CASE("a config of Granite 4.0 is completed as its class has it") {
+  const auto config = [](const std::string& keys) {
+    return open_model(make_directory(str(R"({"model_type": "granitemoehybrid", )", kSizes, keys,
+                                         ", \"linear_inputs_apart\": true}"),
+                                     {"model.embed_tokens.weight"}))
+        .config;
+  };
+  const Json all = config("");
+  const auto layers = all["num_hidden_layers"].get<size_t>();
+  CHECK(mamba_layers(all) == std::vector<bool>(layers, true));
+  CHECK(all["mamba_n_heads"] == 128);
+  CHECK(all["mamba_d_state"] == 256);
+  CHECK(all["shared_intermediate_size"] == 1024);
+  CHECK(all["num_local_experts"] == 8);
+  CHECK(all["intermediate_size"] != 1024);
+  CHECK_FALSE(all.contains("linear_inputs_apart"));  // Hugging Face has no such key
+  Json types = Json::array();
+  for (size_t i = 0; i < layers; ++i) types.push_back(i == 0 ? "linear_attention" : "attention");
+  const Json dense = config(str(R"(, "mamba_n_heads": 2, "mamba_d_head": "auto", "mamba_expand": 3,
+      "num_local_experts": 0, "layers_block_type": )",
+                                types.dump()));
+  std::vector<bool> expected(layers, false);
+  expected[0] = true;
+  CHECK(mamba_layers(dense) == expected);
+  CHECK(dense["mamba_d_head"] == dense["hidden_size"].get<int64_t>() * 3 / 2);
+  CHECK(dense["intermediate_size"] == 1024);
+  types[0] = "conv";
+  CHECK(testing::contains(
+      testing::refusal(ErrorKind::kUnsupported,
+                       [&] { mamba_layers(config(str(R"(, "layer_types": )", types.dump()))); }),
+      "layer_types: layer 0 is the string 'conv'; known: attention, mamba"));
+}
+
 TEST_CASE("a config of Gemma 1 and 2 is completed as its class has it") {
   const auto config = [](const std::string& keys) {
     return open_model(make_directory(str(R"({"model_type": )", keys, ", ", kSizes, "}"),

@@ -72,7 +72,7 @@ Array usual_shape(const GgufTensor& tensor, std::string_view architecture, Array
   const bool of_experts = name.ends_with("_exps.bias");  // a row for each
   const bool of_heads = architecture == "command-r" && (name.ends_with(".attn_q_norm.weight") ||
                                                         name.ends_with(".attn_k_norm.weight"));
-  const bool is_vector = (name.ends_with(".bias") && !of_experts) || name.ends_with(".ssm_a") ||
+  const bool is_vector = (name.ends_with(".bias") && !of_experts) ||
                          (name.ends_with("_norm.weight") && !of_heads) ||
                          name.ends_with("_norm_1.weight") || name.ends_with("_norm_2.weight") ||
                          name.ends_with("_sinks.weight") || name.starts_with("rope_f") ||
@@ -80,6 +80,10 @@ Array usual_shape(const GgufTensor& tensor, std::string_view architecture, Array
   const int64_t columns = shape[-1], rows = shape.elements() / columns;
   if (architecture == "ernie4_5-moe" && name.ends_with(".exp_probs_b.bias")) {
     return array.reshaped({1, shape.elements()});
+  }
+  // Of each head a row, or of each group.
+  if (name.ends_with(".ssm_a") || name.ends_with(".ssm_d") || name.ends_with(".ssm_norm.weight")) {
+    return array.reshaped({shape.elements()});
   }
   if (is_vector) return rows == 1 ? array.reshaped({columns}) : array;
   if (name.ends_with(".ssm_conv1d.weight") || name.ends_with(".shortconv.conv.weight"))

@@ -389,6 +389,27 @@ TEST_CASE("families have keys of their own in GGUF") {
   const auto with_shared = written("granitemoeshared", shared);
   CHECK(with_shared->metadata.get_int("granitemoe.expert_shared_feed_forward_length", 0, 99) == 20);
   CHECK(with_shared->metadata.get_int("granitemoe.expert_count", 0, 99) == 4);
+  Json mamba = shared;
+  mamba.update({{"model_type", "granitemoehybrid"},
+                {"layer_types", {"mamba", "attention"}},
+                {"position_embedding_type", "nope"},
+                {"mamba_n_heads", 4},
+                {"mamba_d_head", 4},
+                {"mamba_n_groups", 2},
+                {"mamba_d_state", 3},
+                {"mamba_d_conv", 5},
+                {"mamba_expand", 2},
+                {"mamba_proj_bias", false}});
+  CHECK(
+      written("granitemoehybrid", mamba)->metadata.get_int("granitehybrid.ssm.inner_size", 0, 99) ==
+      16);
+  mamba["mamba_d_head"] = 3;
+  mamba["mamba_expand"] = 1.5;
+  mamba["num_local_experts"] = 0;
+  mamba["num_experts_per_tok"] = 0;
+  mamba["intermediate_size"] = 20;
+  CHECK_FALSE(written("granitemoehybrid", mamba)
+                  ->metadata.get_bool("granitehybrid.rope.scaling.finetuned", true));
   const auto glm = written("glm4", {{"partial_rotary_factor", 0.5}, {"rope_interleaved", true}});
   CHECK(glm->metadata.get_int("glm4.rope.dimension_count", 0, 99) == 2);
   written("glm4", {{"partial_rotary_factor", 1.0}});  // which Hugging Face takes for a half
@@ -449,6 +470,17 @@ TEST_CASE("names go to GGUF and back") {
       {"seed_oss", "post_attention_layernorm.weight", "post_attention_norm.weight"},
       {"granitemoe", "block_sparse_moe.router.layer.weight", "ffn_gate_inp.weight"},
       {"granitemoe", "shared_mlp.up_proj.weight", "ffn_up_shexp.weight"},
+      {"granite", "mlp.up_proj.weight", "ffn_up.weight"},
+      {"granitehybrid", "mamba.in_proj.weight", "ssm_in.weight"},
+      {"granitehybrid", "mamba.conv1d.bias", "ssm_conv1d.bias"},
+      {"granitehybrid", "mamba.A", "ssm_a"},
+      {"granitehybrid", "mamba.D", "ssm_d"},
+      {"granitehybrid", "mamba.dt_bias", "ssm_dt.bias"},
+      {"granitehybrid", "mamba.norm.weight", "ssm_norm.weight"},
+      {"granitehybrid", "shared_mlp.gate_linear.weight", "ffn_gate.weight"},
+      {"granitehybrid", "shared_mlp.output_linear.weight", "ffn_down.weight"},
+      {"granitehybrid", "shared_mlp.down_proj.weight", "ffn_down_shexp.weight"},
+      {"granitehybrid", "block_sparse_moe.router.layer.weight", "ffn_gate_inp.weight"},
       {"hunyuan-dense", "self_attn.key_layernorm.weight", "attn_k_norm.weight"},
       {"exaone4", "self_attn.k_norm.weight", "attn_k_norm.weight"},
       {"exaone4", "post_feedforward_layernorm.weight", "post_ffw_norm.weight"},
@@ -478,6 +510,9 @@ TEST_CASE("names go to GGUF and back") {
     CHECK(hugging_face_name(str("blk.3.", gguf), architecture) == str("model.layers.3.", own));
   }
   CHECK(gguf_tensor_name("model.layers.3.linear_attn.A_log", "qwen35") == "blk.3.ssm_a");
+  CHECK(gguf_tensor_name("model.layers.3.mamba.A_log", "granitehybrid") == "blk.3.ssm_a");
+  CHECK(gguf_tensor_name("model.layers.3.shared_mlp.up_linear.weight", "granite") ==
+        "blk.3.ffn_up.weight");
   CHECK(gguf_tensor_name("model.norm.bias", "starcoder2") == "output_norm.bias");
   CHECK(gguf_tensor_name("model.final_layernorm.bias", "phi2") == "output_norm.bias");
   CHECK(hugging_face_name("output_norm.weight", "phi2") == "model.final_layernorm.weight");

@@ -17,6 +17,7 @@ namespace lumen::kernels {
 // A strip of columns of one head's state, and what all tokens bring to it.
 struct DeltaStrip {
   int64_t tokens, key_dim;
+  int64_t known;    // key_dim if what the state gives for k is taken off v, else 0
   int64_t columns;  // of the strip that exist; the others are zeros
   DeltaRows q, k, v, decay, beta;
   float* out;
@@ -48,11 +49,11 @@ void run_strip(const DeltaStrip& s) {
     float* out = s.out + t * s.out_stride;
     const auto decay = hn::Set(d, *s.decay.at(0, t, 0)), beta = hn::Set(d, *s.beta.at(0, t, 0));
 
-    // Sᵀ k, of even and of odd rows.
+    // Sᵀ k, of even and of odd rows; zeros if it is not taken off.
     auto a0 = hn::Zero(d), a1 = a0, a2 = a0, a3 = a0, b0 = a0, b1 = a0, b2 = a0, b3 = a0;
     int64_t i = 0;
     const float* state = s.state;
-    for (; i + 2 <= s.key_dim; i += 2, state += 2 * strip) {
+    for (; i + 2 <= s.known; i += 2, state += 2 * strip) {
       const auto even = hn::Set(d, k[i]), odd = hn::Set(d, k[i + 1]);
       a0 = hn::MulAdd(even, hn::Load(d, state), a0);
       a1 = hn::MulAdd(even, hn::Load(d, state + lanes), a1);
@@ -63,7 +64,7 @@ void run_strip(const DeltaStrip& s) {
       b2 = hn::MulAdd(odd, hn::Load(d, state + strip + 2 * lanes), b2);
       b3 = hn::MulAdd(odd, hn::Load(d, state + strip + 3 * lanes), b3);
     }
-    if (i < s.key_dim) {
+    if (i < s.known) {
       const auto last = hn::Set(d, k[i]);
       a0 = hn::MulAdd(last, hn::Load(d, state), a0);
       a1 = hn::MulAdd(last, hn::Load(d, state + lanes), a1);
@@ -167,6 +168,7 @@ void delta_rule(ThreadPool& pool, const DeltaRuleArgs& a) {
       };
       run({.tokens = a.tokens,
            .key_dim = a.key_dim,
+           .known = a.corrects ? a.key_dim : 0,
            .columns = columns,
            .q = rows_of(a.q, key_head_of(a, h), 0),
            .k = rows_of(a.k, key_head_of(a, h), 0),

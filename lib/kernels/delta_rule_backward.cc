@@ -19,6 +19,7 @@ namespace lumen::kernels {
 // A strip of columns of one token and head.
 struct DeltaTokenBackward {
   int64_t key_dim;
+  bool corrects;
   const float *q, *k;
   float decay, beta;
   const float *before, *after;  // states [key_dim, strip]
@@ -42,7 +43,7 @@ int64_t gradient_strip_columns() {
   return 2 * static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
 }
 
-// The error v − decay · Sᵀ k of a strip.
+// The error v − decay · Sᵀ k of a strip; with a key_dim of 0 it is v.
 void delta_error(const float* state, const float* k, const float* v, float decay, int64_t key_dim,
                  float* error) {
   const hn::ScalableTag<float> d;
@@ -102,7 +103,9 @@ void delta_token_backward(const DeltaTokenBackward& t) {
   const auto w0 = hn::Mul(rate, du0), w1 = hn::Mul(rate, du1);
   hn::Store(w0, d, t.dv);
   hn::Store(w1, d, t.dv + lanes);
-  const auto dw0 = hn::Mul(by, w0), dw1 = hn::Mul(by, w1);
+  // What the error loses to the state: nothing without the correction.
+  const auto c0 = t.corrects ? w0 : hn::Zero(d), c1 = t.corrects ? w1 : hn::Zero(d);
+  const auto dw0 = hn::Mul(by, c0), dw1 = hn::Mul(by, c1);
   auto decays = hn::Zero(d);
   for (int64_t i = 0; i < t.key_dim; ++i) {
     const int64_t at = i * strip;
@@ -112,7 +115,7 @@ void delta_token_backward(const DeltaTokenBackward& t) {
     const auto dot =
         hn::NegMulAdd(s0, dw0, hn::NegMulAdd(s1, dw1, hn::MulAdd(g0, u0, hn::Mul(g1, u1))));
     t.dk[i] += hn::GetLane(hn::SumOfLanes(d, dot));
-    const auto p0 = hn::NegMulAdd(key, w0, g0), p1 = hn::NegMulAdd(key, w1, g1);
+    const auto p0 = hn::NegMulAdd(key, c0, g0), p1 = hn::NegMulAdd(key, c1, g1);
     decays = hn::MulAdd(p0, s0, hn::MulAdd(p1, s1, decays));
     hn::Store(hn::Mul(by, p0), d, t.gradient + at);
     hn::Store(hn::Mul(by, p1), d, t.gradient + at + lanes);
@@ -209,7 +212,8 @@ class HeadBackward {
       const float* const k = f_.k.at(b_, t, key_head_);
       const float decay = *f_.decay.at(b_, t, h_), beta = *f_.beta.at(b_, t, h_);
       std::copy_n(f_.v.at(b_, t, h_) + first_, columns_, m_.v);
-      HWY_DYNAMIC_DISPATCH(delta_error)(state, k, m_.v, decay, f_.key_dim, error);
+      HWY_DYNAMIC_DISPATCH(delta_error)
+      (state, k, m_.v, decay, f_.corrects ? f_.key_dim : 0, error);
       HWY_DYNAMIC_DISPATCH(next_delta_state)
       (state, k, error, decay, beta, f_.key_dim, state + s_.state());
       state += s_.state();
@@ -232,6 +236,7 @@ class HeadBackward {
     const float* const before = m_.in_block + in_block * s_.state();
     HWY_DYNAMIC_DISPATCH(delta_token_backward)
     ({.key_dim = f_.key_dim,
+      .corrects = f_.corrects,
       .q = f_.q.at(b_, t, key_head_),
       .k = f_.k.at(b_, t, key_head_),
       .decay = *f_.decay.at(b_, t, h_),

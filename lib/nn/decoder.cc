@@ -165,8 +165,8 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
 
 namespace {
 
-std::variant<SelfAttention, LatentAttention, GatedDeltaNet, ShortConvolution> token_mixer(
-    const Parameters& parameters, const LayerShape& shape) {
+TokenMixer token_mixer(const Parameters& parameters, const LayerShape& shape) {
+  if (shape.mamba) return Mamba2(parameters / "mamba", *shape.mamba);
   if (shape.short_convolution) {
     return ShortConvolution(parameters / "conv", *shape.short_convolution);
   }

@@ -16,6 +16,7 @@
 #include "lib/nn/kv_cache.h"
 #include "lib/nn/latent_attention.h"
 #include "lib/nn/layers.h"
+#include "lib/nn/mamba2.h"
 #include "lib/nn/per_layer_input.h"
 #include "lib/nn/rope.h"
 #include "lib/nn/short_convolution.h"
@@ -127,6 +128,7 @@ struct LayerShape {
   std::optional<GatedDeltaNetShape> delta_net{};  // in place of attention, as linear_attn
   std::optional<LatentAttentionShape> latent{};   // in place of attention, as self_attn
   std::optional<ShortConvolutionShape> short_convolution{};  // in place of attention, as conv
+  std::optional<Mamba2Shape> mamba{};                        // in place of attention, as mamba
   GatedMlpShape mlp;
   std::optional<PlainMlpShape> plain_mlp{};   // in place of mlp
   std::optional<SparseMlpShape> experts{};    // in place of mlp
@@ -141,6 +143,9 @@ struct LayerShape {
   double dropout = 0;          // of what is added, while training
 };
 
+using TokenMixer =
+    std::variant<SelfAttention, LatentAttention, GatedDeltaNet, ShortConvolution, Mamba2>;
+
 // With attention or what is in its place: x + self_attn(x), then x + mlp(x), or, in parallel, x +
 // self_attn(x) + mlp(x), with norms and scales as the shape says.
 class DecoderLayer {
@@ -154,7 +159,7 @@ class DecoderLayer {
   Tensor added(const Tensor& x, Tensor branch, const std::optional<Norm>& norm) const;
 
   LayerShape shape_;
-  std::variant<SelfAttention, LatentAttention, GatedDeltaNet, ShortConvolution> mixer_;
+  TokenMixer mixer_;
   std::variant<GatedMlp, PlainMlp, SparseMlp, DualMlp> mlp_;
   std::optional<GatedMlp> shared_mlp_;
   std::optional<Norm> before_attention_, after_attention_, before_mlp_, after_mlp_;

@@ -8,6 +8,7 @@
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
 #include "lib/nn/decoder.h"
+#include "lib/nn/fused_layers.h"
 
 namespace lumen::nn {
 namespace {
@@ -32,6 +33,7 @@ GatedDeltaNet::GatedDeltaNet(const Parameters& parameters, const GatedDeltaNetSh
       channels_(channels_of(shape)),
       convolution_(parameters / "conv1d", channels_, shape.kernel),
       dt_bias_(parameters.get_f32("dt_bias", {shape.heads}, Init::ones())),
+      rates_(parameters, shape.heads),
       norm_(parameters / "norm", shape.value_dim, shape.eps),
       out_proj_(parameters / "out_proj", shape.heads * shape.value_dim, shape.hidden, false) {
   const int64_t values = shape.heads * shape.value_dim;
@@ -49,11 +51,6 @@ GatedDeltaNet::GatedDeltaNet(const Parameters& parameters, const GatedDeltaNetSh
   } else {
     add(ba_, "in_proj_b", shape.heads);
     add(ba_, "in_proj_a", shape.heads);
-  }
-  if (parameters.has("A")) {
-    a_ = parameters.get_f32("A", {shape.heads});
-  } else {
-    log_a_ = parameters.get_f32("A_log", {shape.heads}, Init::log_uniform(16));
   }
 }
 
@@ -113,27 +110,10 @@ Tensor GatedDeltaNet::operator()(const Tensor& x, const Pass& pass, int64_t laye
   const Tensor q = unit_rows(in_heads(0, shape_.key_heads, shape_.key_dim), scale);
   const Tensor k = unit_rows(in_heads(keys, shape_.key_heads, shape_.key_dim), 1);
   const Tensor v = in_heads(2 * keys, shape_.heads, shape_.value_dim);
-  const Tensor rate = log_a_.defined() ? ops::neg(ops::exp(log_a_)) : a_;
-  Tensor decay = ops::exp(ops::mul(ops::softplus(ops::add(given.a, dt_bias_)), rate));
-  // A document begins with an empty state.
-  if (pass.segments.defined()) decay = ops::mul(decay, of_one_document(pass.segments, 1));
-
-  ops::DeltaRuleOptions options = {.tiled = shape_.tiled};
-  if (pass.cache) {
-    options.before = pass.cache->matrices(layer);
-    options.position = pass.position;
-    options.slots = pass.slots();
-  }
-  const ops::DeltaRuleResult result =
-      ops::gated_delta_rule(q, k, v, decay, ops::sigmoid(given.b), options);
-  Tensor out = result.out;
-  if (pass.cache) {
-    const Tensor first = graph::constant(Array::zeros(DType::kI32, {1}));
-    out = graph::after(
-        out, ops::kv_append(pass.cache->matrices(layer), graph::permute(result.state, {0, 2, 1, 3}),
-                            first, pass.slots()));
-    out = convolution_.keep_past(out, inputs, pass, layer);
-  }
+  const Tensor decay = ops::exp(ops::mul(ops::softplus(ops::add(given.a, dt_bias_)), rates_()));
+  const Tensor read =
+      with_states(q, k, v, decay, ops::sigmoid(given.b), {.tiled = shape_.tiled}, pass, layer);
+  const Tensor out = convolution_.keep_past(read, inputs, pass, layer);
   const Tensor gate =
       ops::silu(graph::reshape(given.z, {batch, tokens, shape_.heads, shape_.value_dim}));
   return out_proj_(
@@ -208,100 +188,6 @@ Array reorder_value_heads(const Array& tensor, std::string_view name, const io::
 
 bool may_tile_heads(const io::Json& config) {
   return !has_fused_inputs(config);
-}
-
-bool has_fused_inputs(const io::Json& config) {
-  return io::get_string(config, "model_type", "") == "qwen3_next";
-}
-
-bool has_inputs_apart(const io::Json& config) {
-  return has_fused_inputs(config) && io::get_bool(config, "linear_inputs_apart", false);
-}
-
-namespace {
-
-constexpr std::string_view kFusedInput = "in_proj_qkvz.";
-constexpr std::string_view kInputParts[] = {"in_proj_qkv.", "in_proj_z."};
-
-// `name` with `to` in place of `from`, where that follows ".linear_attn.".
-std::string with_layer(std::string_view name, std::string_view from, std::string_view to) {
-  const std::string_view part = part_of(name);
-  if (!part.starts_with(from)) return "";
-  return str(name.substr(0, name.size() - part.size()), to, part.substr(from.size()));
-}
-
-struct InputSizes {
-  int64_t key_heads, key_dim, values;  // values of a key head
-};
-
-InputSizes input_sizes(const io::Json& config) {
-  const auto size = [&](const char* key) { return io::get_int(config, key, 1, limits::kDim); };
-  const int64_t key_heads = size("linear_num_key_heads");
-  return {key_heads, size("linear_key_head_dim"),
-          size("linear_num_value_heads") / key_heads * size("linear_value_head_dim")};
-}
-
-// Calls visit(part, row, fused row, count) for all runs of rows of in_proj_qkv (part 0) and
-// in_proj_z (1) that follow each other in in_proj_qkvz, too.
-template <typename Visit>
-void for_input_rows(const io::Json& config, Visit&& visit) {
-  const InputSizes s = input_sizes(config);
-  const int64_t keys = s.key_heads * s.key_dim;
-  for (int64_t head = 0; head < s.key_heads; ++head) {
-    int64_t fused = head * 2 * (s.key_dim + s.values);
-    const auto run = [&](int part, int64_t first, int64_t count) {
-      visit(part, first + head * count, fused, count);
-      fused += count;
-    };
-    run(0, 0, s.key_dim);
-    run(0, keys, s.key_dim);
-    run(0, 2 * keys, s.values);
-    run(1, 0, s.values);
-  }
-}
-
-Shape with_rows(const Shape& shape, int64_t rows) {
-  Shape result = {rows};
-  for (int axis = 1; axis < shape.rank(); ++axis) result.push_back(shape[axis]);
-  return result;
-}
-
-}  // namespace
-
-std::string input_part_name(std::string_view fused, int part) {
-  return with_layer(fused, kFusedInput, kInputParts[part]);
-}
-
-std::string fused_input_name(std::string_view part) {
-  const std::string of_qkv = with_layer(part, kInputParts[0], kFusedInput);
-  return of_qkv.empty() ? with_layer(part, kInputParts[1], kFusedInput) : of_qkv;
-}
-
-int64_t input_rows(const io::Json& config, int part) {
-  const InputSizes s = input_sizes(config);
-  return s.key_heads * ((part == 0 ? 2 * s.key_dim : 0) + s.values);
-}
-
-Array input_part(const Array& fused, const io::Json& config, int part) {
-  const int64_t rows = input_rows(config, part),
-                bytes = static_cast<int64_t>(fused.bytes()) / fused.shape()[0];
-  Array result = Array::zeros(fused.dtype(), with_rows(fused.shape(), rows));
-  for_input_rows(config, [&](int of, int64_t row, int64_t from, int64_t count) {
-    if (of != part) return;
-    std::copy_n(fused.data() + from * bytes, count * bytes, result.mutable_data() + row * bytes);
-  });
-  return result;
-}
-
-Array fused_inputs(const Array& qkv, const Array& z, const io::Json& config) {
-  const int64_t rows = input_rows(config, 0) + input_rows(config, 1);
-  const int64_t bytes = static_cast<int64_t>(qkv.bytes()) / qkv.shape()[0];
-  Array result = Array::zeros(qkv.dtype(), with_rows(qkv.shape(), rows));
-  for_input_rows(config, [&](int of, int64_t row, int64_t to, int64_t count) {
-    const Array& from = of == 0 ? qkv : z;
-    std::copy_n(from.data() + row * bytes, count * bytes, result.mutable_data() + to * bytes);
-  });
-  return result;
 }
 
 }  // namespace lumen::nn

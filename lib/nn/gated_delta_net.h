@@ -10,6 +10,7 @@
 #include "lib/nn/causal_convolution.h"
 #include "lib/nn/kv_cache.h"
 #include "lib/nn/layers.h"
+#include "lib/nn/linear_attention.h"
 
 namespace lumen::nn {
 
@@ -30,8 +31,8 @@ struct GatedDeltaNetShape {
 // their lengths, q by √key_dim, too; decay = exp(−exp(A_log) · softplus(in_proj_a x + dt_bias)),
 // beta = sigmoid(in_proj_b x); out_proj(norm(ops::gated_delta_rule) · silu(in_proj_z x)) with an
 // RMSNorm of each head. Parameters: those names; conv1d.weight [channels, 1, kernel], the channels
-// being those of q, k and v; A_log and dt_bias [heads], but a checkpoint may have A = −exp(A_log)
-// in place of the former, as GGUF does; norm.weight [value_dim]. Where the shape is fused,
+// being those of q, k and v; A_log (or A, as of DecayRates) and dt_bias [heads]; norm.weight
+// [value_dim]. Where the shape is fused,
 // in_proj_qkvz has for each key head, one behind the other, the rows of its q, its k, the v of its
 // value heads and their z, and in_proj_ba those of their b and their a; but in_proj_qkv and
 // in_proj_z are in place of the former where its parts are apart.
@@ -56,7 +57,8 @@ class GatedDeltaNet {
   int64_t channels_;
   std::vector<Linear> qkvz_, ba_;  // in_proj_qkvz alone or qkv and z; ba alone or b and a
   CausalConvolution convolution_;
-  Tensor dt_bias_, log_a_, a_;  // of the last two one is undefined
+  Tensor dt_bias_;
+  DecayRates rates_;
   RmsNorm norm_;
   Linear out_proj_;
 };
@@ -73,20 +75,5 @@ Array reorder_value_heads(const Array& tensor, std::string_view name, const io::
                           bool to_tiled);
 // Whether GGUF has the value heads of such a model in another order than Hugging Face.
 bool may_tile_heads(const io::Json& config);
-
-// Whether a model with this config has in_proj_qkvz and in_proj_ba, or may have (Qwen3-Next); and
-// whether it is one of GGUF, where qkv and z of the former are apart.
-bool has_fused_inputs(const io::Json& config);
-bool has_inputs_apart(const io::Json& config);
-// The name that the tensor of in_proj_qkvz with this name has of in_proj_qkv (part 0) or in_proj_z
-// (1), and back; "" of other tensors.
-std::string input_part_name(std::string_view fused, int part);
-std::string fused_input_name(std::string_view part);
-// How many rows such a part has, and those rows of a tensor of any type that has a row for each of
-// in_proj_qkvz.
-int64_t input_rows(const io::Json& config, int part);
-Array input_part(const Array& fused, const io::Json& config, int part);
-// The other way round, of two tensors of one type with so many rows.
-Array fused_inputs(const Array& qkv, const Array& z, const io::Json& config);
 
 }  // namespace lumen::nn

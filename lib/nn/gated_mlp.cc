@@ -6,7 +6,7 @@ namespace {
 std::vector<Linear> gate_and_up(const Parameters& parameters, const GatedMlpShape& s) {
   std::vector<Linear> result;
   if (s.fused) {
-    result.emplace_back(parameters / "gate_up_proj", s.hidden, 2 * s.intermediate, s.bias);
+    result.emplace_back(parameters / s.gate_up, s.hidden, 2 * s.intermediate, s.bias);
     return result;
   }
   result.emplace_back(parameters / s.gate, s.hidden, s.intermediate, s.bias);

@@ -19,9 +19,10 @@ struct GatedMlpShape {
   int64_t hidden, intermediate;
   Activation activation;
   bool bias = false;
-  bool fused = false;        // one product for gate and up, gate_up_proj (Phi-3)
+  bool fused = false;        // one product for gate and up (Phi-3)
   std::string name = "mlp";  // of the layer, below which its parameters are
-  std::string gate = "gate_proj", up = "up_proj", down = "down_proj";  // names of its parts
+  // Names of its parts; the last in place of the first two.
+  std::string gate = "gate_proj", up = "up_proj", down = "down_proj", gate_up = "gate_up_proj";
 };
 
 // down_proj(activation(gate_proj(x)) · up_proj(x)), or with gate_up_proj, whose rows are those of

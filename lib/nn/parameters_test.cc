@@ -10,6 +10,7 @@
 #include "lib/nn/normalization.h"
 
 using namespace lumen;
+using graph::Tensor;
 using nn::Init;
 using nn::Parameters;
 using testing::contains;

@@ -33,6 +33,10 @@ bool is_tiled(const Node& node) {
   return node.attrs.integer("tiled") != 0;
 }
 
+bool corrects(const Node& node) {
+  return node.attrs.integer("corrects") != 0;
+}
+
 template <class Any>
 bool has_states(std::span<const Any> inputs) {
   return inputs.size() > kWithoutStates;
@@ -103,6 +107,7 @@ kernels::DeltaRuleArgs kernel_args(const KernelCall& call) {
           .key_dim = sizes.key_dim,
           .value_dim = sizes.value_dim,
           .tiled = is_tiled(*call.node),
+          .corrects = corrects(*call.node),
           .q = head_rows(call.inputs[0]),
           .k = head_rows(call.inputs[1]),
           .v = head_rows(call.inputs[2]),
@@ -138,7 +143,10 @@ size_t delta_rule_workspace(const Node& node, int threads) {
 // value_dim].
 struct Tokens {
   Tokens(const Node& node, Inputs inputs)
-      : in(inputs), sizes(in[0].shape(), in[2].shape()), tiled(is_tiled(node)) {}
+      : in(inputs),
+        sizes(in[0].shape(), in[2].shape()),
+        tiled(is_tiled(node)),
+        correct(corrects(node)) {}
 
   // q or k as columns [batch, heads, key_dim, 1], of each head those of its key head.
   Tensor column(size_t input, int64_t t) const {
@@ -163,7 +171,8 @@ struct Tokens {
     return reshape(slice(x, 1, t, t + 1), {sizes.batch, sizes.heads, 1, dim});
   }
   Tensor error(const Tensor& decayed, int64_t t) const {
-    return sub(row(in[2], t, sizes.value_dim), sum(mul(decayed, column(1, t)), 2));
+    const Tensor value = row(in[2], t, sizes.value_dim);
+    return correct ? sub(value, sum(mul(decayed, column(1, t)), 2)) : value;
   }
   Tensor decayed(const Tensor& state, int64_t t) const { return mul(state, row(in[3], t, 1)); }
   Tensor next(const Tensor& decayed_state, int64_t t) const {
@@ -173,7 +182,7 @@ struct Tokens {
 
   Inputs in;
   Sizes sizes;
-  bool tiled;
+  bool tiled, correct;
 };
 
 Tensor flat(const Tensor& x) {
@@ -280,12 +289,13 @@ Tensor delta_rule_backward_meaning(const Node& node, Inputs in) {
     gradient = add(gradient, mul(tokens.column(0, t), dout));
     dq[at] = tokens.of_key_heads(sum(mul(states[at + 1], dout), 3));
     const Tensor dchange = sum(mul(gradient, key), 2), derror = mul(dchange, beta);
-    dk[at] = tokens.of_key_heads(
-        sub(sum(mul(gradient, mul(error, beta)), 3), sum(mul(decayed, derror), 3)));
+    const Tensor dwritten = sum(mul(gradient, mul(error, beta)), 3);
+    dk[at] = tokens.of_key_heads(tokens.correct ? sub(dwritten, sum(mul(decayed, derror), 3))
+                                                : dwritten);
     dv[at] = reshape(derror, {sizes.batch, 1, sizes.heads, sizes.value_dim});
     const Shape gate = {sizes.batch, 1, sizes.heads};
     dbeta[at] = reshape(sum(mul(dchange, error), 3), gate);
-    const Tensor ddecayed = sub(gradient, mul(key, derror));
+    const Tensor ddecayed = tokens.correct ? sub(gradient, mul(key, derror)) : gradient;
     ddecay[at] = reshape(sum(sum(mul(ddecayed, states[at]), 3), 2), gate);
     gradient = tokens.decayed(ddecayed, t);
   }
@@ -307,7 +317,8 @@ graph::Cost delta_rule_cost(const Node& node) {
 
 std::vector<OpCase> delta_rule_cases(bool gradient) {
   std::vector<OpCase> cases;
-  const auto add_case = [&](const char* label, const Shape& q, const Shape& v, bool tiled) {
+  const auto add_case = [&](const char* label, const Shape& q, const Shape& v, bool tiled,
+                            bool corrects) {
     const Shape gates = {v[0], v[1], v[2]};
     OpCase made{label,
                 {{DType::kF32, q},
@@ -323,16 +334,17 @@ std::vector<OpCase> delta_rule_cases(bool gradient) {
       made.inputs.push_back({DType::kF32, v});
       made.inputs.push_back({DType::kF32, {v[0], v[2], q[3], v[3]}});
     }
-    made.build = [tiled, gradient](Inputs in) {
+    made.build = [tiled, corrects, gradient](Inputs in) {
       return record(gradient ? kGatedDeltaRuleBackward : kGatedDeltaRule, in,
-                    {{"tiled", int64_t{tiled}}});
+                    {{"tiled", int64_t{tiled}}, {"corrects", int64_t{corrects}}});
     };
     cases.push_back(std::move(made));
   };
-  add_case("a head", {1, 6, 1, 8}, {1, 6, 1, 16}, false);
-  add_case("heads that share keys", {2, 4, 2, 7}, {2, 4, 4, 5}, false);
-  add_case("tiled heads", {2, 4, 2, 7}, {2, 4, 4, 5}, true);
-  add_case("strips", {1, 3, 1, 5}, {1, 3, 2, 70}, false);
+  add_case("a head", {1, 6, 1, 8}, {1, 6, 1, 16}, false, true);
+  add_case("heads that share keys", {2, 4, 2, 7}, {2, 4, 4, 5}, false, true);
+  add_case("tiled heads", {2, 4, 2, 7}, {2, 4, 4, 5}, true, true);
+  add_case("strips", {1, 3, 1, 5}, {1, 3, 2, 70}, false, true);
+  add_case("no correction", {2, 6, 2, 7}, {2, 6, 4, 21}, false, false);
   if (gradient) return cases;
   for (const bool slots : {false, true}) {
     cases.push_back({slots ? "states of slots" : "states",
@@ -378,7 +390,9 @@ DeltaRuleResult gated_delta_rule(const Tensor& q, const Tensor& k, const Tensor&
     inputs.push_back(options.position);
     if (options.slots.defined()) inputs.push_back(options.slots);
   }
-  const Tensor all = record(kGatedDeltaRule, inputs, {{"tiled", int64_t{options.tiled}}});
+  const Tensor all =
+      record(kGatedDeltaRule, inputs,
+             {{"tiled", int64_t{options.tiled}}, {"corrects", int64_t{options.corrects}}});
   const Sizes sizes(q.shape(), v.shape());
   const auto parts = graph::unpack(all, {sizes.out, sizes.state});
   return {parts[0], parts[1]};

@@ -490,6 +490,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
 // states only.
 struct DeltaRuleOptions {
   bool tiled = false;  // head h reads the key head h % key_heads
+  bool corrects = true;  // false: S' = P + k (beta · v)ᵀ, the recurrence of Mamba-2 (Dao & Gu 2024)
   // Where the states begin: [rows, heads, key_dim, value_dim], of which batch row b reads the row
   // slots[b] (undefined: b), or zeros where its position is 0. Undefined: zeros.
   Tensor before = {};

@@ -16,6 +16,7 @@
 #include "lib/io/write_gguf.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/quantize_blocks.h"
+#include "lib/nn/fused_layers.h"
 #include "lib/nn/gated_delta_net.h"
 #include "lib/nn/latent_attention.h"
 #include "lib/nn/rope.h"
@@ -132,7 +133,7 @@ Array stored_in_turn(const Source& source, const SourceTensor& tensor, int64_t h
   return whole;
 }
 
-// The same of in_proj_qkv and in_proj_z as one tensor.
+// The same of the two parts of a layer (nn/fused_layers.h) as one tensor.
 Array stored_inputs(const Source& source, const SourceTensor& tensor, int64_t head_dim, DType dtype,
                     ThreadPool& pool) {
   Array parts[2];

@@ -7,6 +7,7 @@
 #include "lib/io/gguf_adapter.h"
 #include "lib/io/hf_cache.h"
 #include "lib/io/mapped_file.h"
+#include "lib/nn/fused_layers.h"
 #include "lib/nn/gated_delta_net.h"
 #include "lib/runtime/conversion.h"
 #include "lib/runtime/export_model.h"
@@ -114,8 +115,7 @@ void write_adapter_file(LoraAdapter adapter, const io::ModelFiles& base,
 
 // The layers with an addition as PEFT's target_modules: by their last names where all of these
 // names have one, else by their paths.
-std::vector<std::string> target_modules(const LoraAdapter& adapter,
-                                        const NamedArrays& model_tensors) {
+std::vector<std::string> target_modules(const LoraAdapter& adapter, const io::ModelFiles& base) {
   std::vector<std::string> layers;
   for (const auto& [name, array] : adapter.tensors) {
     if (name.ends_with(kLoraA)) layers.push_back(name.substr(0, name.size() - kLoraA.size() - 1));
@@ -123,6 +123,11 @@ std::vector<std::string> target_modules(const LoraAdapter& adapter,
   std::vector<std::string> targets = lora_targets(adapter.tensors);
   LoraAdapter named = adapter;
   named.targets = targets;
+  NamedArrays model_tensors = base.tensors;
+  for (const auto& [name, array] : base.tensors) {  // what has other names in directories
+    const std::string fused = nn::has_inputs_apart(base.config) ? nn::fused_input_name(name) : "";
+    if (!fused.empty()) model_tensors.emplace(fused, array);
+  }
   return lacking_addition(named, model_tensors).empty() ? targets : layers;
 }
 
@@ -130,8 +135,7 @@ void write_adapter_directory(const LoraAdapter& adapter, const io::ModelFiles& b
                              const io::ChatTemplates& templates, const ConvertOptions& options) {
   const nn::LoraOptions& lora = adapter.options;
   const double alpha = alpha_of({lora.rank, lora.scale});
-  io::Json config =
-      adapter_config(*options.base, lora.rank, alpha, target_modules(adapter, base.tensors));
+  io::Json config = adapter_config(*options.base, lora.rank, alpha, target_modules(adapter, base));
   name_parameters(base.config, adapter.tensors, config);
   for (const auto& [place, own] : lora.own) {
     const std::string layer = place.substr(0, place.size() - 1);

@@ -137,6 +137,40 @@ TEST_CASE("an adapter whose base model is not here asks for its place") {
   CHECK(contains(why, "whose place --base MODEL can name: /no/where: no such file"));
 }
 
+TEST_CASE("an adapter of Granite 4.0 fits the Granite that it is in GGUF, and back") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "granitemoehybrid"}});
+  io::Json config = tiny_config("granitemoehybrid");
+  config.update({{"num_local_experts", 0},
+                 {"layer_types", {"attention", "attention"}},
+                 {"position_embedding_type", "rope"}});
+  const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+  const std::string gguf = converted(directory), layer = "model.layers.0.";
+  REQUIRE(io::open_model(gguf).config["model_type"] == "granite");
+  const std::string peft = adapter_directory(
+      directory,
+      {layer + "self_attn.q_proj", layer + "shared_mlp.input_linear",
+       layer + "shared_mlp.output_linear"},
+      {{"rank_pattern", {{"input_linear", 3}}}}, layer + "shared_mlp.input_linear");
+  const std::vector<float> wanted = logits(directory, peft);
+  CHECK(relative_error(wanted, logits(directory)) > 1e-2);
+  CHECK(relative_error(logits(gguf, peft), wanted) < 1e-5);
+  for (const std::string& base : {directory, gguf}) {
+    INFO(base);
+    ConvertOptions options;
+    options.model = peft;
+    options.output = lumen::testing::temporary_directory() + "/adapter.gguf";
+    options.type = "f32";
+    options.base = base;
+    REQUIRE(convert(options) == 0);
+    CHECK(relative_error(logits(gguf, *options.output), wanted) < 1e-5);
+    CHECK(relative_error(logits(directory, *options.output), wanted) < 1e-5);
+    options.model = options.output;
+    options.output = lumen::testing::temporary_directory() + "/peft";
+    REQUIRE(convert(options) == 0);
+    CHECK(relative_error(logits(base, *options.output), wanted) < 1e-5);
+  }
+}
+
 TEST_CASE("an adapter goes to GGUF and back, and computes the same with every form of its model") {
   // Rows of q and k that rotate are reordered for GGUF, as they are, and pairs in both forms.
   for (const auto& [type, down] : {std::pair("llama", "mlp.down_proj"),
@@ -144,21 +178,26 @@ TEST_CASE("an adapter goes to GGUF and back, and computes the same with every fo
                                    {"qwen2_moe", "mlp.shared_expert.down_proj"},
                                    {"qwen3_5_moe_text", "linear_attn.in_proj_qkv"},
                                    {"qwen3_next", "linear_attn.in_proj_qkvz"},
+                                   {"granitemoehybrid", "mamba.in_proj"},
+                                   {"granitemoehybrid", "shared_mlp.input_linear"},
                                    {"glm4", "mlp.gate_up_proj"},
                                    {"starcoder2", "mlp.c_proj"},
                                    {"phi", "self_attn.dense"}}) {
-    // The second layer of the two with Gated DeltaNet has attention.
-    const bool is_hybrid = std::string_view(down).starts_with("linear_attn.");
+    // The second layer of the two with Gated DeltaNet or Mamba-2 has attention.
+    const bool has_mamba = type == std::string_view("granitemoehybrid");
+    const bool is_hybrid = std::string_view(down).starts_with("linear_attn.") || has_mamba;
     const std::string attention = str("model.layers.", is_hybrid ? 1 : 0, ".self_attn.");
     const std::vector<std::string> layers = {attention + "q_proj", attention + "k_proj",
                                              str("model.layers.0.", down)};
     const std::string last = layers[2].substr(layers[2].rfind('.') + 1);
     const models::ModelDef& def = models::find_model_def({{"model_type", type}});
     io::Json config = tiny_config(type);
+    if (has_mamba) config["num_local_experts"] = 0;
     if (is_hybrid) make_sayable(config);
     const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
     const std::string gguf = converted(directory);
-    const size_t in_two = std::string_view(down).ends_with("qkvz") ? 1 : 0;  // two layers there
+    const std::string_view part = down;  // two layers there:
+    const size_t in_two = part.ends_with("qkvz") || part.ends_with("input_linear") ? 1 : 0;
     for (const io::Json& more :
          {io::Json::object(), io::Json({{"use_rslora", true}}),
           io::Json({{"alpha_pattern", {{"q_proj", 3}}}, {"rank_pattern", {{last, 3}}}})}) {

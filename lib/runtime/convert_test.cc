@@ -14,6 +14,7 @@
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_files.h"
 #include "lib/io/safetensors.h"
+#include "lib/io/write_gguf.h"
 #include "lib/io/write_safetensors.h"
 #include "lib/nn/parameters.h"
 #include "lib/runtime/convert_testing.h"
@@ -192,6 +193,10 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
               {{"moe_layer_start_index", 0}, {"moe_layer_end_index", 0}, {"mlp_only_layers", {1}}}),
       "layers without experts behind those with some cannot be written as GGUF for "
       "ernie4_5-moe, whose readers look for them in front"));
+  CHECK(contains(refused("granitemoehybrid", {{"mamba_proj_bias", true}}),
+                 "mamba_proj_bias true cannot be written as GGUF for granitehybrid"));
+  CHECK(contains(refused("granitemoehybrid", {{"time_step_limit", {0.1, 1.5}}}),
+                 "cannot be written as GGUF for granitehybrid, whose readers take all time steps"));
   CHECK(contains(refused("deepseek_v3", {{"rope_interleave", false}}),
                  "rope_interleave false cannot be written as GGUF for deepseek2, whose readers"));
   CHECK(contains(refused("deepseek_v2", {{"attention_bias", true}}),
@@ -243,6 +248,61 @@ TEST_CASE("models keep their logits, tokens and templates in GGUF") {
     }
   }
   CHECK(converted_models > 15);
+}
+
+TEST_CASE("Mamba-2 has the shapes of GGUF's, and Granite 4.0 without it is GGUF's Granite") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "granitemoehybrid"}});
+  io::Json config = tiny_config("granitemoehybrid");
+  config["mamba_n_groups"] = 2;
+  config["position_embedding_type"] = "rope";
+  const auto directory_of = [&] {
+    return model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+  };
+  const auto file = io::read_gguf(converted(directory_of()));
+  const io::GgufMetadata& metadata = file->metadata;
+  CHECK(metadata.get_string("general.architecture") == "granitehybrid");
+  CHECK(metadata.get_bool("granitehybrid.rope.scaling.finetuned", false));
+  for (const auto& [key, value] : {std::pair("inner_size", 64),
+                                   {"time_step_rank", 4},
+                                   {"group_count", 2},
+                                   {"state_size", 6},
+                                   {"conv_kernel", 4}}) {
+    INFO(key);
+    CHECK(metadata.get_int(str("granitehybrid.ssm.", key), 0, 99) == value);
+  }
+  const auto heads = metadata.find("granitehybrid.attention.head_count_kv");
+  CHECK((heads && heads->int_at(0) == 0 && heads->int_at(1) == 2));
+  for (const auto& [name, shape] : {std::pair("ssm_in.weight", Shape{64 + 64 + 24 + 4, 32}),
+                                    {"ssm_conv1d.weight", {64 + 24, 4}},
+                                    {"ssm_conv1d.bias", {64 + 24}},
+                                    {"ssm_a", {4, 1}},
+                                    {"ssm_d", {4, 1}},
+                                    {"ssm_dt.bias", {4}},
+                                    {"ssm_norm.weight", {2, 32}},
+                                    {"ssm_out.weight", {32, 64}},
+                                    {"ffn_gate_shexp.weight", {20, 32}},
+                                    {"ffn_gate_exps.weight", {3, 16, 32}}}) {
+    INFO(name);
+    REQUIRE(file->find_tensor(str("blk.0.", name)) != nullptr);
+    CHECK(file->find_tensor(str("blk.0.", name))->shape == shape);
+  }
+
+  config["layer_types"] = {"attention", "attention"};
+  for (const int experts : {3, 0}) {
+    INFO(experts);
+    config["num_local_experts"] = experts;
+    const std::string directory = directory_of(), gguf = converted(directory);
+    CHECK(io::read_gguf(gguf)->metadata.get_string("general.architecture") ==
+          (experts == 0 ? "granite" : "granitemoe"));
+    const std::vector<float> want = logits(directory);
+    CHECK(relative_error(logits(gguf), want) < 1e-5);
+    CHECK(relative_error(logits(converted_directory(gguf, "f32")), want) < 1e-5);
+  }
+  // What does not rotate is no Granite there.
+  config["position_embedding_type"] = nullptr;
+  const std::string directory = directory_of(), gguf = converted(directory);
+  CHECK(io::read_gguf(gguf)->metadata.get_string("general.architecture") == "granitehybrid");
+  CHECK(relative_error(logits(gguf), logits(directory)) < 1e-5);
 }
 
 TEST_CASE("norms of the heads of Command R+ keep their shapes in GGUF") {

@@ -51,6 +51,12 @@ inline void make_sayable(io::Json& config) {
     }
   } else if (type == "gemma4_text") {
     // says all of them
+  } else if (type == "granitemoehybrid") {
+    config["layer_types"][0] = "mamba";  // or it is a "granite"
+    if (config["num_local_experts"] == 0) config["num_experts_per_tok"] = 0;
+    for (const char* key : {"mamba_proj_bias", "time_step_limit", "linear_inputs_apart"}) {
+      config.erase(key);
+    }
   } else if (config.contains("layer_types") && !type.starts_with("qwen")) {
     const int64_t period = type == "gemma3_text"                   ? 6
                            : type == "gemma2" || type == "gpt_oss" ? 2

@@ -13,6 +13,7 @@
 #include "lib/io/packed_weights.h"
 #include "lib/io/write_gguf.h"
 #include "lib/io/write_safetensors.h"
+#include "lib/nn/fused_layers.h"
 #include "lib/nn/gated_delta_net.h"
 #include "lib/nn/latent_attention.h"
 #include "lib/nn/rope.h"
@@ -70,6 +71,7 @@ std::string_view architecture_class(const std::string& model_type) {
       {"gemma4_text", "Gemma4ForCausalLM"},
       {"granite", "GraniteForCausalLM"},
       {"granitemoe", "GraniteMoeForCausalLM"},
+      {"granitemoehybrid", "GraniteMoeHybridForCausalLM"},
       {"granitemoeshared", "GraniteMoeSharedForCausalLM"},
       {"olmo2", "Olmo2ForCausalLM"},
       {"olmo3", "Olmo3ForCausalLM"},

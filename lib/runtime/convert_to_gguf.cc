@@ -14,6 +14,7 @@
 #include "lib/io/write_gguf.h"
 #include "lib/kernels/quantize_blocks.h"
 #include "lib/nn/decoder.h"
+#include "lib/nn/fused_layers.h"
 #include "lib/nn/gated_delta_net.h"
 #include "lib/nn/rope.h"
 #include "lib/runtime/conversion.h"
@@ -59,9 +60,19 @@ void add_expert(int64_t number, const SourceTensor& matrix, std::string_view arc
   all.parts[part] = array;
 }
 
-// The taps of a convolution are a matrix in GGUF, ERNIE's corrections of scores a vector.
-Array of_gguf_shape(const std::string& gguf_name, const Array& array) {
+// The taps of a convolution are a matrix in GGUF, and of Mamba-2 what each head has and the norm of
+// groups; ERNIE's corrections of scores are a vector.
+Array of_gguf_shape(const io::Json& config, const std::string& gguf_name, const Array& array) {
   const Shape& shape = array.shape();
+  if (io::get_string(config, "model_type") == "granitemoehybrid") {
+    if (gguf_name.ends_with(".ssm_a") || gguf_name.ends_with(".ssm_d")) {
+      return array.reshaped({shape.elements(), 1});
+    }
+    if (gguf_name.ends_with(".ssm_norm.weight")) {
+      const int64_t groups = io::get_int(config, "mamba_n_groups", 1, limits::kHeads);
+      return array.reshaped({groups, shape.elements() / groups});
+    }
+  }
   if (gguf_name.ends_with(".exp_probs_b.bias")) return array.reshaped({shape.elements()});
   const bool is_convolution =
       gguf_name.ends_with(".ssm_conv1d.weight") || gguf_name.ends_with(".shortconv.conv.weight");
@@ -88,12 +99,14 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
   std::map<std::string, size_t> of_experts;  // places in `tensors`
   for (const auto& [name, array] : files.tensors) {
     if ((tied && name == kOutputName) || name.starts_with("mtp.")) continue;
-    const std::string gguf_name = io::gguf_tensor_name(name, architecture);
+    const std::string first_part = nn::input_part_name(name, 0);  // of what is two tensors there
+    const std::string gguf_name =
+        io::gguf_tensor_name(first_part.empty() ? name : first_part, architecture);
     if (gguf_name.empty()) {
       fail(ErrorKind::kUnsupported, quoted(files.path), ": tensor ", quoted(name),
            " has no name in GGUF");
     }
-    SourceTensor tensor{name, gguf_name, of_gguf_shape(gguf_name, array)};
+    SourceTensor tensor{name, gguf_name, of_gguf_shape(files.config, gguf_name, array)};
     if (keep_packed && is_quantized(array.dtype())) tensor.kept = array.dtype();
     if (const auto expert = io::expert_number(name)) {
       add_expert(*expert, tensor, architecture, of_experts, tensors);
@@ -104,11 +117,11 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
     tensor.rate = rate_form(name, true);
     tensor.shift = norm_shift(files.config, name, 0);
     tensor.has_addition = source.parameters && source.parameters->has_addition(name);
-    if (nn::input_part_name(name, 0).empty()) {
+    if (first_part.empty()) {
       tensors.push_back(std::move(tensor));
       continue;
     }
-    for (const int part : {0, 1}) {  // what is one tensor there, and two here
+    for (const int part : {0, 1}) {
       SourceTensor& rows = tensors.emplace_back(tensor);
       rows.target = io::gguf_tensor_name(nn::input_part_name(name, part), architecture);
       rows.input_part = part;
@@ -166,7 +179,7 @@ std::vector<SourceTensor> from_gguf(const Source& source, bool keep_types, io::G
   std::map<std::string, size_t> of_experts;  // places in `tensors`
   const auto add = [&](const std::string& name, const std::string& target, DType own_type,
                        const Array& array) {
-    SourceTensor tensor{name, target, of_gguf_shape(target, array)};
+    SourceTensor tensor{name, target, of_gguf_shape(files.config, target, array)};
     tensor.has_addition = source.parameters && source.parameters->has_addition(name);
     if (keep_types) tensor.kept = own_type;
     if (const auto expert = io::expert_number(name)) {

@@ -1,4 +1,5 @@
-// Models of which some layers keep a state of fixed size in place of keys and values (Qwen3.5):
+// Models of which some layers keep a state of fixed size in place of keys and values (Qwen3.5,
+// Granite 4.0):
 // what the runtime does with the cache of a text comes to the same there.
 #include <algorithm>
 #include <numeric>
@@ -22,6 +23,10 @@ std::string hybrid_directory(const char* type = "qwen3_5_text") {
   io::Json config = tiny_config(type);
   config["head_dim"] = 32;  // a cache in q8_0 needs whole blocks
   config["max_position_embeddings"] = 256;
+  if (type == std::string_view("granitemoehybrid")) {
+    config["num_local_experts"] = 0;
+    config["mamba_n_groups"] = 2;
+  }
   return model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
 }
 
@@ -49,7 +54,8 @@ std::vector<int32_t> answer(Generator& generator, const Session& session,
 }
 
 TEST_CASE("a hybrid model's tokens fed alone, in pieces and together give the same logits") {
-  const char* const type = GENERATE("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next");
+  const char* const type =
+      GENERATE("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "granitemoehybrid");
   CAPTURE(type);
   const std::string directory = hybrid_directory(type);
   const std::vector<int32_t> ids = some_tokens(40);
@@ -83,7 +89,7 @@ TEST_CASE("a hybrid model's tokens fed alone, in pieces and together give the sa
 }
 
 TEST_CASE("texts of a hybrid model in slots of their own do not disturb each other") {
-  const std::string directory = hybrid_directory();
+  const std::string directory = hybrid_directory(GENERATE("qwen3_5_text", "granitemoehybrid"));
   constexpr size_t kSlots = 5;
   LoadOptions options;
   options.threads = 2;
@@ -120,7 +126,7 @@ TEST_CASE("texts of a hybrid model in slots of their own do not disturb each oth
 
 TEST_CASE("answers of a hybrid model are the same after other texts and with guesses asked for") {
   RunOptions options;
-  options.model = hybrid_directory();
+  options.model = hybrid_directory(GENERATE("qwen3_5_text", "granitemoehybrid"));
   options.threads = 2;
   Session session = load_session(options);
   const std::vector<int32_t> first = some_tokens(30), other = {5, 9, 2};

@@ -506,6 +506,82 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("Granite 4.0 H is trained, whole and by additions, also where gate and up are apart") {
+  const std::vector<int32_t> ids = {3, 1, 4, 1, 5, 9, 2, 6};
+  const auto logits = [&](const std::string& model, const std::string& lora = "") {
+    LoadOptions options;
+    options.kv_type = DType::kF32;
+    options.lora = lora;
+    const Array all = LanguageModel::load(io::open_model(model), options)->logits(ids);
+    return std::vector<float>(all.as<float>().begin(), all.as<float>().end());
+  };
+  const auto check_same = [](const std::vector<float>& a, const std::vector<float>& b) {
+    CHECK(std::ranges::equal(a, b, [](float x, float y) { return x == Approx(y).margin(1e-4); }));
+  };
+  for (const int experts : {4, 0}) {
+    io::Json config = mixture_config("granitemoehybrid");
+    config.update({{"num_local_experts", experts},
+                   {"shared_intermediate_size", 20},
+                   {"layer_types", {"mamba", "attention"}},
+                   {"mamba_n_heads", 4},
+                   {"mamba_d_head", 16},
+                   {"mamba_n_groups", 2},
+                   {"mamba_d_state", 8},
+                   {"mamba_d_conv", 4}});
+    for (const char* key :
+         {"mlp_only_layers", "sliding_window", "num_experts", "moe_intermediate_size"}) {
+      config.erase(key);
+    }
+    const std::string base = random_base(config);
+    ConvertOptions convert_options;
+    convert_options.model = base;
+    convert_options.output = base + "/model.gguf";
+    convert_options.type = "f32";
+    REQUIRE(convert(convert_options) == 0);
+    for (const std::string& from : {base, base + "/model.gguf"}) {
+      INFO(experts << " " << from);
+      std::vector<float> merged;
+      for (const bool merge : {true, false}) {
+        const std::string place = lumen::testing::temporary_directory();
+        const auto recipe =
+            read_recipe({"l.toml", text_recipe(kLlama).directory, lora_recipe(from, "")},
+                        {str("export.merge_lora=", merge), "data.on_too_long=split"});
+        const auto task = make_task(recipe, {.threads = 1});
+        losses(*task, 3);
+        task->export_model(place);
+        if (merge) {
+          merged = logits(place);
+          continue;
+        }
+        const NamedArrays adapter =
+            io::read_safetensors(place + "/adapter_model.safetensors")->arrays();
+        const std::string layer = "base_model.model.model.layers.0.";
+        CHECK(adapter.contains(layer + "mamba.in_proj.lora_A.weight"));
+        CHECK(adapter.contains(layer + "mamba.out_proj.lora_B.weight"));
+        const std::string inputs = layer + "shared_mlp.input_linear.lora_A.weight";
+        REQUIRE(adapter.contains(inputs) == (experts == 0));
+        if (experts == 0) CHECK(adapter.at(inputs).shape()[0] == (from == base ? 2 : 4));
+        check_same(logits(base, place), merged);
+        check_same(logits(base + "/model.gguf", place), merged);
+      }
+      const std::string whole = lumen::testing::temporary_directory();
+      const auto task = make_task(whole_recipe(from, {"train.batch_size=4"}), {.threads = 1});
+      const auto before = losses(*task, 8);
+      CHECK(before.back() < before.front());
+      task->export_model(whole);
+      const auto tensors = io::read_safetensors(whole + "/model.safetensors")->arrays();
+      CHECK(tensors.contains("model.layers.0.mamba.A_log"));
+      CHECK(tensors.contains("model.layers.0.shared_mlp.input_linear.weight"));
+      CHECK(tensors.contains("model.layers.0.block_sparse_moe.input_linear.weight") ==
+            (experts > 0));
+      convert_options.model = whole;
+      convert_options.output = whole + "/model.gguf";
+      REQUIRE(convert(convert_options) == 0);
+      check_same(logits(whole + "/model.gguf"), logits(whole));
+    }
+  }
+}
+
 TEST_CASE(
     "DeepSeek-V3 is trained, whole and by additions, also where rows of kv_b_proj are apart") {
   io::Json config = mixture_config("deepseek_v3");

@@ -1,18 +1,19 @@
 #include "lib/runtime/fused_inputs.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "lib/base/error.h"
-#include "lib/nn/gated_delta_net.h"
+#include "lib/nn/fused_layers.h"
 #include "lib/runtime/lora.h"
 
 namespace lumen::runtime {
 namespace {
 
-constexpr int kBothParts[] = {0, 1};  // in_proj_qkv and in_proj_z
+constexpr int kBothParts[] = {0, 1};
 
 // The tensor of this name, taken out of `tensors`; empty if there is none.
 Array take_tensor(NamedArrays& tensors, const std::string& name) {
@@ -79,7 +80,7 @@ void require_rows(const io::Json& config, int part, const std::string& name, con
   const int64_t rows = nn::input_rows(config, part);
   if (array.shape().rank() > 0 && array.shape()[0] == rows) return;
   fail(ErrorKind::kMismatch, "tensor ", quoted(name), " has shape ", to_string(array.shape()),
-       ", expected ", rows, " rows as linear_num_key_heads and its like say");
+       ", expected ", rows, " rows as the model's config says");
 }
 
 // Weights of the layers of a model, of one type, as the tensor called `fused`.
@@ -96,7 +97,7 @@ void join_weights(const io::Json& config, const std::string& fused, NamedArrays&
   tensors[fused] = nn::fused_inputs(parts[0], parts[1], config);
 }
 
-// Additions as one to the layer of this place, "….in_proj_qkvz.".
+// Additions as one to the layer of this place, such as "….in_proj_qkvz.".
 void join_additions(const io::Json& config, const std::string& place, NamedArrays& tensors,
                     nn::LoraOptions* options) {
   InputAddition parts[2];
@@ -112,7 +113,7 @@ void join_additions(const io::Json& config, const std::string& place, NamedArray
   }
   const Array& first = parts[0].a.empty() ? parts[1].a : parts[0].a;
   if (!parts[1].a.empty() && first.shape()[1] != parts[1].a.shape()[1]) {
-    fail(ErrorKind::kMismatch, "the additions to in_proj_qkv and in_proj_z of ", quoted(place),
+    fail(ErrorKind::kMismatch, "the additions to both parts of ", quoted(place),
          " are for layers of different widths");
   }
   InputAddition both = joined(config, parts);
@@ -124,7 +125,46 @@ void join_additions(const io::Json& config, const std::string& place, NamedArray
   if (!usual) options->own[place] = both.own;
 }
 
+// Parts of names of a Granite 4.0 without experts, and of the Granite that it is in GGUF.
+constexpr std::pair<std::string_view, std::string_view> kGraniteNames[] = {
+    {".shared_mlp.gate_linear.", ".mlp.gate_proj."},
+    {".shared_mlp.up_linear.", ".mlp.up_proj."},
+    {".shared_mlp.output_linear.", ".mlp.down_proj."}};
+
+std::string renamed(std::string name, bool to_granite) {
+  for (const auto& [hybrid, granite] : kGraniteNames) {
+    const std::string_view from = to_granite ? hybrid : granite, to = to_granite ? granite : hybrid;
+    if (const size_t at = name.find(from); at != name.npos)
+      return name.replace(at, from.size(), to);
+  }
+  return name;
+}
+
+void rename_all(NamedArrays& tensors, nn::LoraOptions& options, bool to_granite) {
+  NamedArrays named;
+  for (auto& [name, array] : tensors) named[renamed(name, to_granite)] = std::move(array);
+  tensors = std::move(named);
+  std::map<std::string, nn::LoraOptions::Own> own;
+  for (const auto& [place, rank] : options.own) own[renamed(place, to_granite)] = rank;
+  options.own = std::move(own);
+}
+
 }  // namespace
+
+void name_as_granite(const io::Json& config, NamedArrays& tensors, nn::LoraOptions& options) {
+  if (io::get_string(config, "model_type", "") != "granite") return;
+  const io::Json hybrid = {{"model_type", "granitemoehybrid"},
+                           {"num_local_experts", 0},
+                           {"shared_intermediate_size", config["intermediate_size"]}};
+  part_inputs(hybrid, tensors, &options);
+  rename_all(tensors, options, true);
+}
+
+void name_as_granite_hybrid(const io::Json& config, NamedArrays& tensors,
+                            nn::LoraOptions& options) {
+  const bool is_hybrid = io::get_string(config, "model_type", "") == "granitemoehybrid";
+  if (is_hybrid && nn::has_fused_inputs(config)) rename_all(tensors, options, false);
+}
 
 void part_inputs(const io::Json& config, NamedArrays& tensors, nn::LoraOptions* options) {
   NamedArrays parts;
@@ -153,7 +193,7 @@ void part_inputs(const io::Json& config, NamedArrays& tensors, nn::LoraOptions* 
 }
 
 void join_inputs(const io::Json& config, NamedArrays& tensors, nn::LoraOptions* options) {
-  std::set<std::string> places;  // "….in_proj_qkvz.", and names of tensors that are no additions
+  std::set<std::string> places;  // of such layers, and names of tensors that are no additions
   for (const auto& [name, array] : tensors) {
     const bool is_addition = name.ends_with(kLoraA) || name.ends_with(kLoraB);
     const std::string of = is_addition ? name.substr(0, name.size() - kLoraA.size()) : name;

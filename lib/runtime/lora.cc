@@ -14,6 +14,7 @@
 #include "lib/io/layer_windows.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/torch_file.h"
+#include "lib/nn/fused_layers.h"
 #include "lib/nn/gated_delta_net.h"
 #include "lib/nn/rope.h"
 #include "lib/ops/ops.h"
@@ -333,6 +334,7 @@ LoraAdapter adapter_of_gguf(const std::string& path, const io::Json& model_confi
     if (a.shape().rank() == 2) a = graph::permute(graph::constant(a), {1, 0}).eval();
   }
   adapter.options = scaled_by_rank(file.alpha, adapter.tensors);
+  name_as_granite_hybrid(model_config, adapter.tensors, adapter.options);
   if (io::gguf_reorders_rotary_rows(file.architecture) &&
       !io::get_bool(model_config, "rope_interleaved", false)) {
     reorder_rows(adapter.tensors, model_config, false);
@@ -378,6 +380,7 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
   });
   reorder_heads_and_rows(adapter.tensors, model_config, true);
   reorder_heads_and_rows(adapter.replaced, model_config, true);
+  name_as_granite(model_config, adapter.tensors, adapter.options);
   if (nn::has_inputs_apart(model_config)) {
     part_inputs(model_config, adapter.tensors, &adapter.options);
     part_inputs(model_config, adapter.replaced, nullptr);

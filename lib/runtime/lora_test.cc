@@ -118,7 +118,7 @@ TEST_CASE("additions to the inputs of Qwen3-Next's layers are parted, and joined
                  "the addition to 'model.layers.0.linear_attn.in_proj_z.weight' has shapes"));
   NamedArrays wrong = {{z + a, counting({1, 5})}, {z + b, counting({11, 1})}};
   CHECK(contains(refusal(ErrorKind::kMismatch, [&] { join_inputs(config, wrong, nullptr); }),
-                 "has shape [11, 1], expected 12 rows as linear_num_key_heads and its like say"));
+                 "has shape [11, 1], expected 12 rows as the model's config says"));
 }
 
 TEST_CASE("an adapter is read under the names of the model, its scale from alpha and rank") {

@@ -4,6 +4,7 @@
 #include "lib/base/strings.h"
 #include "lib/io/atomic_file.h"
 #include "lib/io/hf_cache.h"
+#include "lib/io/mapped_file.h"
 #include "lib/runtime/batch.h"
 #include "lib/runtime/chat.h"
 #include "lib/runtime/classify.h"

@@ -5,7 +5,7 @@
 
 #include "lib/io/fused_experts.h"
 #include "lib/io/model_files.h"
-#include "lib/nn/gated_delta_net.h"
+#include "lib/nn/fused_layers.h"
 #include "lib/nn/latent_attention.h"
 #include "lib/nn/rope.h"
 #include "lib/runtime/fused_inputs.h"
@@ -15,7 +15,7 @@ namespace lumen::runtime {
 namespace {
 
 constexpr const char* kOffset = "rms_norm_offset";
-constexpr std::string_view kLogRate = ".linear_attn.A_log", kRate = ".linear_attn.A";
+constexpr std::string_view kLogRate = ".A_log", kRate = ".A";  // of a Gated DeltaNet or Mamba-2
 
 // The experts as files have them, where those have one tensor for all of a layer.
 void fuse_experts(NamedArrays& tensors, const io::Json& config) {

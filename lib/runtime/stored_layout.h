@@ -1,6 +1,6 @@
 // What Hugging Face stores in another order or form than GGUF, beside names and types: rows that
 // rotate (nn/rope.h), norms whose weights are stored less 1, scalings of positions, experts that
-// are one tensor (io/fused_experts.h), inputs of Gated DeltaNets that are (fused_inputs.h).
+// are one tensor (io/fused_experts.h), layers that are (fused_inputs.h).
 #pragma once
 
 #include <string>
@@ -19,8 +19,8 @@ double norm_shift(const io::Json& config, std::string_view name, double offset);
 // The numbers of `array` in float32, each plus `shift`.
 Array shifted(const Array& array, double shift);
 
-// The rate of a Gated DeltaNet's decay: Hugging Face has linear_attn.A_log, GGUF linear_attn.A =
-// −exp(A_log). What the tensor `name` has to become there, or here.
+// The rate of decay of a Gated DeltaNet or of Mamba-2: Hugging Face has A_log, GGUF A =
+// −exp(A_log), under linear_attn or mamba. What the tensor `name` has to become there, or here.
 enum class RateForm { kAsItIs, kLog, kRate };
 RateForm rate_form(std::string_view name, bool to_gguf);
 std::string other_rate_name(std::string_view name);

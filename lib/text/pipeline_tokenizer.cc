@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lib/base/strings.h"
 #include "lib/text/stage_decoder.h"
 #include "lib/text/utf8.h"
 
