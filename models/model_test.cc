@@ -376,6 +376,31 @@ TEST_CASE("what a family may say and Lumen does not compute is refused by its ke
   refused("deepseek_v2", "norm_topk_prob", true);
 }
 
+TEST_CASE("layers of Gemma 4 that share what no layer has are refused") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "gemma4_text"}});
+  const auto refused = [&](const io::Json& keys, const char* why,
+                           ErrorKind kind = ErrorKind::kMalformed) {
+    io::Json wrong = def.tiny_configs()[0];
+    wrong.update(keys);
+    const std::string message =
+        testing::refusal(kind, [&] { def.make(wrong, nn::Parameters::random(1)); });
+    CAPTURE(message);
+    CHECK(testing::contains(message, why));
+  };
+  refused({{"num_kv_shared_layers", 3}},
+          "layer 1 shares keys and values, and no layer of its type");
+  refused({{"num_kv_shared_layers", 4}}, "num_kv_shared_layers");
+  refused({{"num_global_key_value_heads", 3}}, "not a multiple of num_global_key_value_heads 3");
+  refused({{"global_head_dim", 15}}, "global_head_dim 15");
+  refused({{"vocab_size_per_layer_input", 9}}, "vocab_size_per_layer_input 9 below vocab_size 43",
+          ErrorKind::kUnsupported);
+  refused({{"use_bidirectional_attention", "all"}}, "use_bidirectional_attention",
+          ErrorKind::kUnsupported);
+  refused({{"enable_moe_block", true}, {"num_experts", 0}}, "num_experts");
+  refused({{"enable_moe_block", true}, {"num_experts", 2}, {"hidden_act", "silu"}}, "hidden_act",
+          ErrorKind::kUnsupported);
+}
+
 TEST_CASE("configs of mixtures that say what cannot be are refused by the key") {
   const auto refused = [](const char* type, const char* key, const io::Json& value) {
     const auto all = models::find_model_def({{"model_type", type}}).tiny_configs();

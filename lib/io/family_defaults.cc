@@ -157,9 +157,10 @@ void complete_gemma4(Json& config) {
   }
   set_layer_types(config, 6);
   Json& types = config["layer_types"];
-  if (!types.is_array() || types.empty()) return;  // layer_windows says so
-  types.back() = "full_attention";
-  read_global_heads(config);
+  if (types.is_array() && !types.empty()) {  // else layer_windows says so
+    types.back() = "full_attention";
+    read_global_heads(config);
+  }
   set_default(config, "global_head_dim", 512);
   const bool same = get_bool(config, "attention_k_eq_v", false);
   if (!same && find_value(config, "per_layer_config") == nullptr) {

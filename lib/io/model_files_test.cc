@@ -412,6 +412,42 @@ TEST_CASE("a config of Granite 4.0 is completed as its class has it") {
       "layer_types: layer 0 is the string 'conv'; known: attention, mamba"));
 }
 
+TEST_CASE("a config of Gemma 4 says the sizes of both kinds of layers, in two ways") {
+  std::string sizes = kSizes;
+  sizes.replace(sizes.find("layers\": 1"), 10, "layers\": 2");
+  const auto config = [&](const std::string& keys) {
+    return open_model(make_directory(
+                          str(R"({"model_type": "gemma4_text", "head_dim": 4, )", keys, sizes, "}"),
+                          {"model.embed_tokens.weight"}))
+        .config;
+  };
+  const Json all = config("");
+  CHECK(all["layer_types"] == Json::array({"sliding_attention", "full_attention"}));
+  CHECK(all["global_head_dim"] == 512);
+  CHECK(all["num_global_key_value_heads"] == all["num_key_value_heads"]);
+  CHECK(all["hidden_size_per_layer_input"] == 256);
+  CHECK(all["rope_scaling"]["rope_type"] == "proportional");
+  CHECK(all["rope_scaling"]["partial_rotary_factor"] == 0.25);
+  CHECK(all["rope_local_base_freq"] == 1e4);
+  CHECK_FALSE(all.contains("partial_rotary_factor"));
+  CHECK(config(R"("attention_k_eq_v": true, "num_global_key_value_heads": 1,)")
+            ["num_global_key_value_heads"] == 1);
+  const Json listed = config(R"("per_layer_config": {"01": {"head_dim": 8}},)");
+  CHECK(listed["global_head_dim"] == 8);
+  CHECK(listed["num_global_key_value_heads"] == all["num_key_value_heads"]);
+  const auto refused = [&](ErrorKind kind, const std::string& keys, const char* why) {
+    const std::string message = lumen::testing::refusal(kind, [&] { config(keys); });
+    CAPTURE(message);
+    CHECK(lumen::testing::contains(message, why));
+  };
+  refused(ErrorKind::kUnsupported, R"("per_layer_config": {"0": {"head_dim": 8}},)",
+          "head_dim of layer 0 is the number 8, unlike that of other layers of its type");
+  for (const char* layer : {R"("2": {})", R"("x": {})", R"("0": 3)"}) {
+    refused(ErrorKind::kMalformed, str(R"("per_layer_config": {)", layer, "},"),
+            "expected an object by the number of a layer, below 2");
+  }
+}
+
 TEST_CASE("a config of Gemma 1 and 2 is completed as its class has it") {
   const auto config = [](const std::string& keys) {
     return open_model(make_directory(str(R"({"model_type": )", keys, ", ", kSizes, "}"),

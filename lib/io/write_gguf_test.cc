@@ -410,6 +410,28 @@ TEST_CASE("families have keys of their own in GGUF") {
   mamba["intermediate_size"] = 20;
   CHECK_FALSE(written("granitemoehybrid", mamba)
                   ->metadata.get_bool("granitehybrid.rope.scaling.finetuned", true));
+  Json gemma = {{"layer_types", {"sliding_attention", "full_attention"}},
+                {"sliding_window", 3},
+                {"global_head_dim", 8},
+                {"num_kv_shared_layers", 0},
+                {"rope_local_base_freq", 1e4},
+                {"hidden_act", "gelu_pytorch_tanh"},
+                {"final_logit_softcapping", 20},
+                {"tie_word_embeddings", true},
+                {"attention_bias", false}};
+  const auto gemma4 = written("gemma4_text", gemma);
+  const auto number = [&](const char* key) { return gemma4->metadata.get_int(key, 0, 99); };
+  CHECK(number("gemma4.attention.key_length") == 8);
+  CHECK(number("gemma4.rope.dimension_count") == 8);
+  CHECK(number("gemma4.attention.key_length_swa") == 4);
+  CHECK(number("gemma4.attention.sliding_window") == 3);
+  CHECK(gemma4->metadata.get_number("gemma4.final_logit_softcapping") == 20);
+  const auto pattern = gemma4->metadata.find("gemma4.attention.sliding_window_pattern");
+  REQUIRE((pattern && pattern->size() == 2 && pattern->element_type() == GgufType::kBool));
+  CHECK((pattern->bool_at(0) && !pattern->bool_at(1)));
+  CHECK(gguf_holding_tensor("blk.1.ffn_up_exps.weight", "gemma4") ==
+        "blk.1.ffn_gate_up_exps.weight");
+  CHECK(gguf_holding_tensor("blk.1.ffn_up_exps.weight", "qwen3moe") == "blk.1.ffn_up_exps.weight");
   const auto glm = written("glm4", {{"partial_rotary_factor", 0.5}, {"rope_interleaved", true}});
   CHECK(glm->metadata.get_int("glm4.rope.dimension_count", 0, 99) == 2);
   written("glm4", {{"partial_rotary_factor", 1.0}});  // which Hugging Face takes for a half
@@ -467,6 +489,15 @@ TEST_CASE("names go to GGUF and back") {
       {"glm4", "post_self_attn_layernorm.weight", "post_attention_norm.weight"},
       {"glm4", "post_attention_layernorm.weight", "ffn_norm.weight"},
       {"glm4", "mlp.gate_up_proj.weight", "ffn_up.weight"},
+      {"gemma4", "layer_scalar", "layer_output_scale.weight"},
+      {"gemma4", "per_layer_input_gate.weight", "inp_gate.weight"},
+      {"gemma4", "per_layer_projection.weight", "proj.weight"},
+      {"gemma4", "post_per_layer_input_norm.weight", "post_norm.weight"},
+      {"gemma4", "pre_feedforward_layernorm.weight", "ffn_norm.weight"},
+      {"gemma4", "pre_feedforward_layernorm_2.weight", "pre_ffw_norm_2.weight"},
+      {"gemma4", "router.proj.weight", "ffn_gate_inp.weight"},
+      {"gemma4", "router.scale", "ffn_gate_inp.scale"},
+      {"gemma4", "router.per_expert_scale", "ffn_down_exps.scale"},
       {"seed_oss", "post_attention_layernorm.weight", "post_attention_norm.weight"},
       {"granitemoe", "block_sparse_moe.router.layer.weight", "ffn_gate_inp.weight"},
       {"granitemoe", "shared_mlp.up_proj.weight", "ffn_up_shexp.weight"},

@@ -193,6 +193,23 @@ TEST_CASE("GGUF vocabularies encode as llama.cpp", "[tokenizer_files]") {
   CHECK(tokenizer->end_tokens() == Ids{0, 5});
 }
 
+TEST_CASE("Gemma 4's GGUF vocabularies merge characters by rank, and line ends are whole",
+          "[tokenizer_files]") {
+  std::vector<std::string> tokens = {"<bos>",   "<turn|>", "\u2581", "h",    "i",
+                                     "\u2581h", "hi",      "\n",     "\n\n", "\n\n\n"};
+  for (int byte = 0; byte < 256; ++byte) tokens.push_back(byte_token(static_cast<uint8_t>(byte)));
+  io::GgufBuilder builder = gguf("gemma4", tokens);
+  builder.strings("tokenizer.ggml.merges", {"h i", "\u2581 h"})
+      .u32("tokenizer.ggml.bos_token_id", 0);
+  const auto tokenizer = load_gguf(builder);
+  CHECK(tokenizer->encode("hi hi") == Ids{0, 6, 2, 6});  // "h i" comes first, no mark in front
+  CHECK(tokenizer->encode("h\n\n\n hz", {.add_special = false}) ==
+        Ids{3, 9, 5, 10 + 'z'});  // a byte for what is unknown
+  CHECK(tokenizer->decode(Ids{6, 2, 6, 8}) == "hi hi\n\n");
+  CHECK(tokenizer->end_tokens() == Ids{1});
+  CHECK(load_refusal([&] { load_gguf(gguf("gemma4", tokens)); }) == kMalformed);  // no merges
+}
+
 TEST_CASE("GGUF WordPiece words lose their accents", "[tokenizer_files]") {
   const auto tokenizer =
       load_gguf(gguf("bert", {"?", "▁un", "do", "▁!"}).u32("tokenizer.ggml.unknown_token_id", 0));
