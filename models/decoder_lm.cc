@@ -234,6 +234,7 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
     keys_of_.push_back(static_cast<size_t>(keys_of));
     is_borrowed_.push_back(false);
     if (keys_of != i) is_borrowed_[keys_of_.back()] = true;
+    if (keys_of == i) last_to_keep_ = static_cast<size_t>(i);
     const bool keeps_state = layer.delta_net || layer.short_convolution || layer.mamba;
     numbers_.push_back(keeps_state ? recurrent_.layers : attention_layers_);
     if (layer.latent) latent_dim_ = layer.latent->cached();
@@ -272,8 +273,8 @@ nn::KvCacheShape DecoderLm::cache_shape(int64_t batch, int64_t context) const {
   return shape;
 }
 
-Tensor DecoderLm::hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
-                         const Training& training) const {
+Tensor DecoderLm::run_all(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
+                          const Training& training, int64_t asked) const {
   // Rotary attention depends on distances only, so documents that begin later in a row need no
   // positions of their own, but for the scale of queries.
   const int64_t count = tokens.dim(1);
@@ -302,8 +303,19 @@ Tensor DecoderLm::hidden(const Tensor& tokens, const Tensor& position, nn::KvCac
                                                    : plain;
     if (layer_embedding_) {
       const auto at = static_cast<int64_t>(i);
-      const Shape one = {x.dim(0), x.dim(1), layer_inputs.dim(3)};
+      const Shape one = {tokens.dim(0), count, layer_inputs.dim(3)};
       pass.layer_input = graph::reshape(graph::slice(layer_inputs, 2, at, at + 1), one);
+    }
+    // From the last layer on that all tokens leave something in, only those asked for go on.
+    if (asked < count && i >= last_to_keep_) {
+      const Tensor first = ops::add(position, count - asked);
+      if (pass.rope != nullptr) {
+        pass.query_table =
+            pass.rope->query_table(pass.rope->table(first, asked), first, {}, positions);
+      }
+      if (layer_embedding_) pass.layer_input = nn::last_tokens(pass.layer_input, asked);
+      (i == last_to_keep_ ? pass.asked_position : pass.position) = first;
+      if (i == last_to_keep_) pass.asked = asked;
     }
     x = run(i, x, pass, training, kept);
   }

@@ -90,13 +90,21 @@ class DecoderLm : public CausalLm {
   bool keeps_several() const override { return true; }
   bool set_context(int64_t context) override { return rope_.set_context(context); }
   Tensor hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
-                const Training& training) const override;
+                const Training& training) const override {
+    return run_all(tokens, position, cache, training, tokens.dim(1));
+  }
+  Tensor last_hidden(const Tensor& tokens, const Tensor& position, nn::KvCache& cache,
+                     int64_t count) const override {
+    return run_all(tokens, position, &cache, {}, count);
+  }
   Tensor normalized(const Tensor& hidden) const override;
   const nn::Linear& head() const override { return lm_head_; }
   int64_t used_experts() const override { return used_experts_; }
   double logit_cap() const override { return logit_cap_; }
 
  private:
+  Tensor run_all(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
+                 const Training& training, int64_t asked) const;
   // `kept`: keys and values of each layer that others attend to.
   Tensor run(size_t layer, const Tensor& x, const nn::Pass& pass, const Training& training,
              std::vector<nn::KeysAndValues>& kept) const;
@@ -115,6 +123,7 @@ class DecoderLm : public CausalLm {
   std::vector<nn::KvCacheShape::Heads> heads_;  // of each layer with keys and values
   std::vector<size_t> keys_of_;                 // of each layer, itself or another
   std::vector<bool> is_borrowed_;               // others attend to what it keeps
+  size_t last_to_keep_ = 0;  // the last layer that has keys and values, or a state, of its own
   nn::KvCacheShape::Recurrent recurrent_;
   int64_t latent_dim_ = 0;  // of layers with latent attention, which all layers have or none
   nn::Norm norm_;

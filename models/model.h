@@ -54,6 +54,13 @@ class CausalLm {
   virtual Tensor hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
                         const Training& training = {}) const = 0;
 
+  // The last layer's output for the last `count` tokens alone, [batch, count, hidden], with a cache
+  // that all are appended to as by hidden(). What only the others' output needs may be left out.
+  virtual Tensor last_hidden(const Tensor& tokens, const Tensor& position, nn::KvCache& cache,
+                             int64_t count) const {
+    return nn::last_tokens(hidden(tokens, position, &cache), count);
+  }
+
   // The final norm: [..., hidden] → [..., hidden].
   virtual Tensor normalized(const Tensor& hidden) const = 0;
   // The output head after it: weight [vocab, hidden] and, if it has one, bias [vocab].

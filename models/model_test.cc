@@ -85,6 +85,32 @@ TEST_CASE("cached decoding equals one pass, for every cache type") {
   });
 }
 
+TEST_CASE("the last tokens alone are as with the others, and leave the same in the cache") {
+  for_every_model([](const io::Json&, const models::CausalLm& model, const nn::Parameters&) {
+    const int64_t rows = model.keeps_several() ? 2 : 1;
+    const auto starts = [&](int32_t first) {
+      const std::vector<int32_t> all(static_cast<size_t>(rows), first);
+      return graph::constant(Array::from<int32_t>(all, {rows}));
+    };
+    const auto begin = [&](bool alone, int64_t count) {
+      nn::KvCache cache(model.cache_shape(rows, 16), DType::kF32);
+      const Tensor first = token_ids(std::span(kIds).first(static_cast<size_t>(rows)), rows);
+      values(model.hidden(first, starts(0), &cache));
+      const Tensor more = token_ids(std::span(kIds).last(static_cast<size_t>(3 * rows)), rows);
+      const Tensor out = alone ? model.last_hidden(more, starts(1), cache, count)
+                               : nn::last_tokens(model.hidden(more, starts(1), &cache), count);
+      CHECK(out.shape() == Shape{rows, count, model.normalized(out).dim(2)});
+      std::vector<float> result = values(out);
+      const std::vector<float> next = values(model.hidden(first, starts(4), &cache));
+      result.insert(result.end(), next.begin(), next.end());
+      return result;
+    };
+    for (const int64_t count : {1, 2, 3}) {
+      CHECK(relative_error(begin(true, count), begin(false, count)) < 2e-6);
+    }
+  });
+}
+
 TEST_CASE("a batch of two equals two batches of one") {
   for_every_model([](const io::Json&, const models::CausalLm& model, const nn::Parameters&) {
     auto logits = [&](std::span<const int32_t> ids, int64_t batch) {

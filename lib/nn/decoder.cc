@@ -83,6 +83,11 @@ DecoderConfig::DecoderConfig(const io::Json& config)
   }
 }
 
+Tensor last_tokens(const Tensor& x, int64_t count) {
+  const int64_t tokens = x.dim(1);
+  return count == tokens ? x : graph::slice(x, 1, tokens - count, tokens);
+}
+
 bool rounds_activations(DType weights) {
   return weights == DType::kBF16 || is_quantized(weights);
 }
@@ -118,12 +123,19 @@ SelfAttention::SelfAttention(const Parameters& parameters, const AttentionShape&
 
 Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t layer) const {
   const int64_t batch = x.dim(0), tokens = x.dim(1), dim = shape_.head_dim;
+  const int64_t asked = pass.going_on(x);
   const int64_t widths[] = {shape_.heads * dim, shape_.kv_heads * dim, shape_.kv_heads * dim};
   const size_t parts = shape_.borrows ? 1 : shape_.values_of_keys ? 2 : 3;
-  const std::vector<Tensor> qkv = parts_of(qkv_, x, std::span(widths).first(parts));
+  std::vector<Tensor> qkv;
+  if (asked < tokens && qkv_.size() > 1) {
+    for (const Linear& layer : qkv_) qkv.push_back(layer(qkv.empty() ? last_tokens(x, asked) : x));
+  } else {
+    qkv = parts_of(qkv_, x, std::span(widths).first(parts));
+    qkv[0] = last_tokens(qkv[0], asked);
+  }
   auto in_heads = [&](Tensor projected, int64_t count, const std::optional<Norm>& norm) {
     if (norm && shape_.qk_norm == QkNorm::kWhole) projected = (*norm)(projected);
-    return graph::reshape(projected, {batch, tokens, count, dim});
+    return graph::reshape(projected, {batch, projected.dim(1), count, dim});
   };
   const auto placed = [&](Tensor heads, const Tensor& table, const std::optional<Norm>& norm) {
     const bool norms = norm && shape_.qk_norm != QkNorm::kWhole;
@@ -133,7 +145,7 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
   };
   Tensor queries = qkv[0], gate;
   if (shape_.gated) {
-    const Tensor pairs = graph::reshape(queries, {batch, tokens, shape_.heads, 2 * dim});
+    const Tensor pairs = graph::reshape(queries, {batch, asked, shape_.heads, 2 * dim});
     queries = graph::slice(pairs, 3, 0, dim);
     gate = ops::sigmoid(graph::slice(pairs, 3, dim, 2 * dim));
   }
@@ -158,9 +170,9 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
       .slots = pass.slots(),
       .dropout = attention_dropout(shape_.dropout),
       .bf16 = rounds_activations(o_proj_.weight.dtype())};
-  Tensor out = ops::attention(q, kv.k, kv.v, pass.position, options);
+  Tensor out = ops::attention(q, kv.k, kv.v, pass.query_position(), options);
   if (gate.defined()) out = ops::mul(out, gate);
-  return o_proj_(graph::reshape(out, {batch, tokens, shape_.heads * dim}));
+  return o_proj_(graph::reshape(out, {batch, asked, shape_.heads * dim}));
 }
 
 namespace {
@@ -218,8 +230,10 @@ Tensor DecoderLayer::added(const Tensor& x, Tensor branch, const std::optional<N
 Tensor DecoderLayer::operator()(const Tensor& x, const Pass& pass, int64_t layer) const {
   const Tensor given = before_attention_ ? (*before_attention_)(x) : x;
   const auto mix = [&](const auto& part) { return part(given, pass, layer); };
-  const Tensor attended = added(x, std::visit(mix, mixer_), after_attention_);
-  const Tensor& seen = shape_.parallel ? given : attended;
+  const int64_t asked = pass.going_on(x);
+  const Tensor mixed = last_tokens(std::visit(mix, mixer_), asked);
+  const Tensor attended = added(last_tokens(x, asked), mixed, after_attention_);
+  const Tensor seen = shape_.parallel ? last_tokens(given, asked) : attended;
   const Tensor normed = before_mlp_ ? (*before_mlp_)(seen) : seen;
   const auto branch = [&](const auto& part) {
     constexpr bool kRouted = std::is_same_v<decltype(part), const SparseMlp&> ||

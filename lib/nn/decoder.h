@@ -62,10 +62,22 @@ struct Pass {
   // (AttentionShape::borrows); null: nowhere.
   KeysAndValues* attended = nullptr;
   Tensor layer_input{};  // [batch, tokens, dim]: a layer's own of PerLayerEmbedding; or undefined
+  // A layer gives only so many of the last tokens, though all have keys and values or change a
+  // state; 0: all. Then query_table and layer_input are those of these, and asked_position is the
+  // position of the first.
+  int64_t asked = 0;
+  Tensor asked_position{};
+
+  // How many of the tokens of x go on, and the position of the first.
+  int64_t going_on(const Tensor& x) const { return asked > 0 ? asked : x.dim(1); }
+  const Tensor& query_position() const { return asked > 0 ? asked_position : position; }
 
   // The cache rows that the batch uses; undefined: its own.
   Tensor slots() const { return cache ? cache->slots() : Tensor(); }
 };
+
+// The last `count` of x [batch, tokens, …].
+Tensor last_tokens(const Tensor& x, int64_t count);
 
 // Whether products with these weights round activations to bfloat16 where that is fast
 // (kernels/matmul.h).
@@ -103,7 +115,7 @@ struct AttentionShape {
 // Grouped-query self-attention (Ainslie et al. 2023): q_proj, k_proj and v_proj, or qkv_proj with
 // their rows one after the other, o_proj and, with a qk_norm, the two norms, with sinks, sinks. One
 // that borrows has q_proj and its norm alone; the others in a checkpoint are left out.
-// x [batch, tokens, hidden] → the same.
+// x [batch, tokens, hidden] → the same, or of those that are asked for.
 class SelfAttention {
  public:
   SelfAttention(const Parameters& parameters, const AttentionShape& shape);

@@ -105,7 +105,7 @@ Tensor LatentAttention::queries(const Tensor& x) const {
 
 Tensor LatentAttention::weighed(const Tensor& q, const Tensor& k, const Tensor& v,
                                 const Pass& pass) const {
-  return ops::attention(q, k, v, pass.position,
+  return ops::attention(q, k, v, pass.query_position(),
                         {.scale = shape_.scale,
                          .causal = true,
                          .segments = pass.segments,
@@ -160,14 +160,14 @@ Tensor LatentAttention::attend(const Tensor& q, const Tensor& r, const Tensor& l
 }
 
 Tensor LatentAttention::operator()(const Tensor& x, const Pass& pass, int64_t layer) const {
-  const int64_t batch = x.dim(0), tokens = x.dim(1);
+  const int64_t batch = x.dim(0), asked = pass.going_on(x);
   const Tensor kv = kv_a_(x);
   const Tensor latents = kv_norm_(graph::slice(kv, 2, 0, shape_.rank));
   const Tensor r = graph::slice(kv, 2, shape_.rank, shape_.rank + shape_.rotary_dim);
-  const Tensor q = queries(x);
+  const Tensor q = queries(last_tokens(x, asked));
   const Tensor out =
       pass.cache ? attend_to_cache(q, r, latents, pass, layer) : attend(q, r, latents, pass);
-  return o_proj_(graph::reshape(out, {batch, tokens, shape_.heads * shape_.value_dim}));
+  return o_proj_(graph::reshape(out, {batch, asked, shape_.heads * shape_.value_dim}));
 }
 
 std::string joined_rows_name(std::string_view key_rows) {

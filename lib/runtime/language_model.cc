@@ -373,8 +373,8 @@ Recording Decoder::record(int64_t batch, int64_t tokens, Wanted wanted) const {
     pass.slots = graph::input(DType::kI32, {batch}, "slots");
     cache = cache.with_slots(pass.slots);
   }
-  pass.out = model_->hidden(pass.ids, pass.position, &cache);
-  if (wanted != Wanted::kAllLogits) pass.out = graph::slice(pass.out, 1, tokens - 1, tokens);
+  const int64_t count = wanted == Wanted::kAllLogits ? tokens : 1;
+  pass.out = model_->last_hidden(pass.ids, pass.position, cache, count);
   if (wanted != Wanted::kNothing) pass.out = model_->logits(pass.out);
   return pass;
 }
