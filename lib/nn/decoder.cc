@@ -187,15 +187,12 @@ TokenMixer token_mixer(const Parameters& parameters, const LayerShape& shape) {
   return SelfAttention(parameters / "self_attn", shape.attention);
 }
 
-Parameters place_of_experts(const Parameters& parameters, const LayerShape& shape) {
-  return shape.experts->takes_additions ? parameters : parameters.without_additions();
-}
-
 std::variant<GatedMlp, PlainMlp, SparseMlp, DualMlp> feed_forward(const Parameters& parameters,
                                                                   const LayerShape& shape) {
   if (shape.dual_mlp) return DualMlp(parameters, *shape.dual_mlp);
   if (shape.experts) {
-    return SparseMlp(place_of_experts(parameters, shape) / shape.experts->name, *shape.experts);
+    return SparseMlp(place_of_experts(parameters, *shape.experts) / shape.experts->name,
+                     *shape.experts);
   }
   if (shape.plain_mlp) return PlainMlp(parameters / "mlp", *shape.plain_mlp);
   return GatedMlp(parameters / shape.mlp.name, shape.mlp);
@@ -206,7 +203,8 @@ std::variant<GatedMlp, PlainMlp, SparseMlp, DualMlp> feed_forward(const Paramete
 DecoderLayer::DecoderLayer(const Parameters& parameters, const LayerShape& shape)
     : shape_(shape), mixer_(token_mixer(parameters, shape)), mlp_(feed_forward(parameters, shape)) {
   if (shape.shared_mlp) {
-    shared_mlp_.emplace(place_of_experts(parameters, shape) / "shared_mlp", *shape.shared_mlp);
+    shared_mlp_.emplace(place_of_experts(parameters, *shape.experts) / "shared_mlp",
+                        *shape.shared_mlp);
   }
   const auto set = [&](std::optional<Norm>& norm, const std::string& name) {
     if (!name.empty()) norm.emplace(parameters / name, shape.attention.hidden, shape.norm);

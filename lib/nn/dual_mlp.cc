@@ -5,10 +5,6 @@
 namespace lumen::nn {
 namespace {
 
-Parameters place_of(const Parameters& parameters, const SparseMlpShape& experts) {
-  return experts.takes_additions ? parameters : parameters.without_additions();
-}
-
 Norm norm_of(const Parameters& parameters, const char* name, const DualMlpShape& shape) {
   return Norm(parameters / name, shape.dense.hidden, shape.norm);
 }
@@ -17,7 +13,7 @@ Norm norm_of(const Parameters& parameters, const char* name, const DualMlpShape&
 
 DualMlp::DualMlp(const Parameters& parameters, const DualMlpShape& shape)
     : dense_(parameters / shape.dense.name, shape.dense),
-      experts_(place_of(parameters, shape.experts), shape.experts),
+      experts_(place_of_experts(parameters, shape.experts), shape.experts),
       before_dense_(norm_of(parameters, "pre_feedforward_layernorm", shape)),
       after_dense_(norm_of(parameters, "post_feedforward_layernorm_1", shape)),
       before_experts_(norm_of(parameters, "pre_feedforward_layernorm_2", shape)),

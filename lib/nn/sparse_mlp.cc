@@ -112,6 +112,10 @@ Tensor SparseMlp::with_router(const Tensor& x, const Tensor& given, Tensor* rout
   return ops::add(y, shared_gate_ ? ops::mul(shared, ops::sigmoid((*shared_gate_)(x))) : shared);
 }
 
+Parameters place_of_experts(const Parameters& parameters, const SparseMlpShape& shape) {
+  return shape.takes_additions ? parameters : parameters.without_additions();
+}
+
 Tensor load_balancing_loss(std::span<const Tensor> router_logits, int64_t used,
                            const Tensor& counts) {
   LUMEN_CHECK(!router_logits.empty());

@@ -74,6 +74,9 @@ class SparseMlp {
   std::optional<Linear> shared_gate_;
 };
 
+// Where the parameters of such experts are: `parameters`, without additions if they take none.
+Parameters place_of_experts(const Parameters& parameters, const SparseMlpShape& shape);
+
 // experts · Σ_e f_e P_e, with f_e the share of the tokens that go through expert e and P_e the mean
 // of its probability: least, `used`, where the experts have equally many tokens (Fedus et al. 2022;
 // transformers' load_balancing_loss_func). `router_logits` are those of all sparse layers, each

@@ -43,12 +43,12 @@ TEST_CASE("a GPT-2 with an output layer of its own trains and is opened") {
     const Array all = LanguageModel::load(io::open_model(place), options)->logits(ids);
     return std::vector<float>(all.as<float>().begin(), all.as<float>().end());
   };
-  const std::vector<float> before = logits();
+  const std::vector<float> before = exported_logits();
   NamedArrays changed = io::read_safetensors(place + "/model.safetensors")->arrays();
   changed["lm_head.weight"] = nn::float32_copy(changed["transformer.wte.weight"]);
   for (auto& [name, array] : changed) array = nn::float32_copy(array);
   io::write_safetensors(place + "/model.safetensors", changed);
-  CHECK(logits() != before);
+  CHECK(exported_logits() != before);
 }
 
 TEST_CASE("start and end tokens are as the recipe says, in the result too") {
@@ -158,8 +158,9 @@ TEST_CASE(
   CHECK(config["target_modules"] == io::Json({"c_attn", "c_fc", "c_proj"}));
   CHECK(config["fan_in_fan_out"] == true);
   CHECK_FALSE(config.contains("layers_to_transform"));
-  const std::vector<float> with_adapter = logits(base, adapter), of_merged = logits(merged, ""),
-                           before = logits(base, "");
+  const std::vector<float> with_adapter = exported_logits(base, adapter),
+                           of_merged = exported_logits(merged, ""),
+                           before = exported_logits(base, "");
   for (size_t i = 0; i < before.size(); ++i) CHECK(with_adapter[i] == Approx(of_merged[i]));
   CHECK_FALSE(with_adapter[0] == Approx(before[0]));
 
@@ -179,7 +180,7 @@ TEST_CASE(
   }
   bare["h.0.attn.bias"] = Array::zeros(DType::kF32, {1, 1, 32, 32});  // a causal mask
   io::write_safetensors(file, bare);
-  CHECK(logits(base, adapter) == with_adapter);
+  CHECK(exported_logits(base, adapter) == with_adapter);
 
   CHECK(contains(refusal(ErrorKind::kMalformed,
                          [&] { make_task(read("targets = [\"q_proj\"]\n", {}), {.threads = 1}); }),
@@ -292,7 +293,7 @@ TEST_CASE("what only GGUF says of positions and windows stands in config.json of
     return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                       [](float x, float y) { return x == Approx(y).margin(1e-4); });
   };
-  CHECK(same(logits(base + "/model.gguf"), logits(base)));
+  CHECK(same(exported_logits(base + "/model.gguf"), exported_logits(base)));
   for (const bool merge : {false, true}) {
     const auto task =
         make_task(merge ? read_recipe({"l.toml", text_recipe(kLlama).directory,
@@ -338,6 +339,20 @@ io::Json mixture_config(const char* type) {
           {"tie_word_embeddings", false}};
 }
 
+// Of some tokens, by a model, with an adapter if one is named.
+std::vector<float> exported_logits(const std::string& model, const std::string& lora = "") {
+  const std::vector<int32_t> ids = {3, 1, 4, 1, 5, 9, 2, 6};
+  LoadOptions options;
+  options.kv_type = DType::kF32;
+  options.lora = lora;
+  const Array all = LanguageModel::load(io::open_model(model), options)->logits(ids);
+  return std::vector<float>(all.as<float>().begin(), all.as<float>().end());
+}
+
+void check_same_logits(const std::vector<float>& a, const std::vector<float>& b) {
+  CHECK(std::ranges::equal(a, b, [](float x, float y) { return x == Approx(y).margin(1e-4); }));
+}
+
 TEST_CASE("additions to experts are trained and run, and change nothing at first") {
   const std::pair<const char*, const char*> kinds[] = {
       {"mixtral", "\"w1\", \"w2\", \"w3\""},
@@ -381,7 +396,8 @@ TEST_CASE("additions to experts are trained and run, and change nothing at first
       options.lora = lora;
       return LanguageModel::load(io::open_model(model), options)->logits(ids);
     };
-    const Array got = logits(base, place), want = logits(whole, ""), before = logits(base, "");
+    const Array got = exported_logits(base, place), want = exported_logits(whole, ""),
+                before = exported_logits(base, "");
     double change = 0;
     for (size_t i = 0; i < want.as<float>().size(); ++i) {
       CHECK(got.as<float>()[i] == Approx(want.as<float>()[i]).margin(1e-5));
@@ -422,17 +438,6 @@ TEST_CASE("additions to the shared expert of Qwen2-MoE are trained and run, expe
 
 TEST_CASE(
     "mixtures with Gated DeltaNets are trained from directories and GGUF, whole and in part") {
-  const std::vector<int32_t> ids = {3, 1, 4, 1, 5, 9, 2, 6};
-  const auto logits = [&](const std::string& model, const std::string& lora = "") {
-    LoadOptions options;
-    options.kv_type = DType::kF32;
-    options.lora = lora;
-    const Array all = LanguageModel::load(io::open_model(model), options)->logits(ids);
-    return std::vector<float>(all.as<float>().begin(), all.as<float>().end());
-  };
-  const auto check_same = [](const std::vector<float>& a, const std::vector<float>& b) {
-    CHECK(std::ranges::equal(a, b, [](float x, float y) { return x == Approx(y).margin(1e-4); }));
-  };
   for (const char* type : {"qwen3_5_moe_text", "qwen3_next"}) {
     io::Json config = mixture_config(type);
     for (const char* key : {"mlp_only_layers", "sliding_window", "num_local_experts"}) {
@@ -465,7 +470,7 @@ TEST_CASE(
         losses(*task, 3);
         task->export_model(place);
         if (merge) {
-          merged = logits(place);
+          merged = exported_logits(place);
           continue;
         }
         const NamedArrays adapter =
@@ -485,8 +490,8 @@ TEST_CASE(
         if (doubled) {
           CHECK(peft["alpha_pattern"]["in_proj_qkvz"] == 16);
         }
-        check_same(logits(base, place), merged);
-        check_same(logits(base + "/model.gguf", place), merged);
+        check_same_logits(exported_logits(base, place), merged);
+        check_same_logits(exported_logits(base + "/model.gguf", place), merged);
       }
       const std::string whole = lumen::testing::temporary_directory();
       const auto task = make_task(whole_recipe(from, {"train.batch_size=4"}), {.threads = 1});
@@ -501,23 +506,12 @@ TEST_CASE(
       convert_options.model = whole;
       convert_options.output = whole + "/model.gguf";
       REQUIRE(convert(convert_options) == 0);
-      check_same(logits(whole + "/model.gguf"), logits(whole));
+      check_same_logits(exported_logits(whole + "/model.gguf"), exported_logits(whole));
     }
   }
 }
 
 TEST_CASE("Granite 4.0 H is trained, whole and by additions, also where gate and up are apart") {
-  const std::vector<int32_t> ids = {3, 1, 4, 1, 5, 9, 2, 6};
-  const auto logits = [&](const std::string& model, const std::string& lora = "") {
-    LoadOptions options;
-    options.kv_type = DType::kF32;
-    options.lora = lora;
-    const Array all = LanguageModel::load(io::open_model(model), options)->logits(ids);
-    return std::vector<float>(all.as<float>().begin(), all.as<float>().end());
-  };
-  const auto check_same = [](const std::vector<float>& a, const std::vector<float>& b) {
-    CHECK(std::ranges::equal(a, b, [](float x, float y) { return x == Approx(y).margin(1e-4); }));
-  };
   for (const int experts : {4, 0}) {
     io::Json config = mixture_config("granitemoehybrid");
     config.update({{"num_local_experts", experts},
@@ -550,7 +544,7 @@ TEST_CASE("Granite 4.0 H is trained, whole and by additions, also where gate and
         losses(*task, 3);
         task->export_model(place);
         if (merge) {
-          merged = logits(place);
+          merged = exported_logits(place);
           continue;
         }
         const NamedArrays adapter =
@@ -561,8 +555,8 @@ TEST_CASE("Granite 4.0 H is trained, whole and by additions, also where gate and
         const std::string inputs = layer + "shared_mlp.input_linear.lora_A.weight";
         REQUIRE(adapter.contains(inputs) == (experts == 0));
         if (experts == 0) CHECK(adapter.at(inputs).shape()[0] == (from == base ? 2 : 4));
-        check_same(logits(base, place), merged);
-        check_same(logits(base + "/model.gguf", place), merged);
+        check_same_logits(exported_logits(base, place), merged);
+        check_same_logits(exported_logits(base + "/model.gguf", place), merged);
       }
       const std::string whole = lumen::testing::temporary_directory();
       const auto task = make_task(whole_recipe(from, {"train.batch_size=4"}), {.threads = 1});
@@ -577,7 +571,76 @@ TEST_CASE("Granite 4.0 H is trained, whole and by additions, also where gate and
       convert_options.model = whole;
       convert_options.output = whole + "/model.gguf";
       REQUIRE(convert(convert_options) == 0);
-      check_same(logits(whole + "/model.gguf"), logits(whole));
+      check_same_logits(exported_logits(whole + "/model.gguf"), exported_logits(whole));
+    }
+  }
+}
+
+TEST_CASE("Gemma 4 is trained, whole and by additions, from directories and GGUF") {
+  for (const bool has_experts : {false, true}) {
+    io::Json config = mixture_config("gemma4_text");
+    config.update({{"global_head_dim", 32},
+                   {"num_hidden_layers", 3},
+                   {"layer_types", {"sliding_attention", "full_attention", "full_attention"}},
+                   {"hidden_size_per_layer_input", has_experts ? 0 : 8},
+                   {"vocab_size_per_layer_input", 300},
+                   {"num_kv_shared_layers", has_experts ? 0 : 1},
+                   {"attention_k_eq_v", has_experts},
+                   {"enable_moe_block", has_experts},
+                   {"top_k_experts", 2},
+                   {"final_logit_softcapping", 30},
+                   {"tie_word_embeddings", true}});
+    for (const char* key : {"num_local_experts", "mlp_only_layers", "num_experts_per_tok"}) {
+      config.erase(key);
+    }
+    if (!has_experts) config.erase("num_experts");
+    const std::string base = random_base(config);
+    ConvertOptions convert_options;
+    convert_options.model = base;
+    convert_options.output = base + "/model.gguf";
+    convert_options.type = "f32";
+    REQUIRE(convert(convert_options) == 0);
+    for (const std::string& from : {base, base + "/model.gguf"}) {
+      INFO(has_experts << " " << from);
+      std::vector<float> merged;
+      for (const bool merge : {true, false}) {
+        const std::string place = lumen::testing::temporary_directory();
+        const auto recipe =
+            read_recipe({"l.toml", text_recipe(kLlama).directory, lora_recipe(from, "")},
+                        {str("export.merge_lora=", merge), "data.on_too_long=split"});
+        const auto task = make_task(recipe, {.threads = 1});
+        losses(*task, 3);
+        task->export_model(place);
+        if (merge) {
+          merged = exported_logits(place);
+          CHECK(merged != exported_logits(base));
+          continue;
+        }
+        const NamedArrays adapter =
+            io::read_safetensors(place + "/adapter_model.safetensors")->arrays();
+        const std::string layer = "base_model.model.model.layers.0.";
+        CHECK(adapter.contains(layer + "self_attn.k_proj.lora_A.weight"));
+        CHECK(adapter.contains(layer + "per_layer_input_gate.lora_A.weight") != has_experts);
+        for (const auto& [name, array] : adapter) CHECK(name.find(".experts.") == name.npos);
+        check_same_logits(exported_logits(base, place), merged);
+        check_same_logits(exported_logits(base + "/model.gguf", place), merged);
+      }
+      const std::string whole = lumen::testing::temporary_directory();
+      const auto task = make_task(whole_recipe(from, {"train.batch_size=4"}), {.threads = 1});
+      const auto before = losses(*task, 8);
+      CHECK(before.back() < before.front());
+      task->export_model(whole);
+      const auto tensors = io::read_safetensors(whole + "/model.safetensors")->arrays();
+      CHECK(tensors.contains("model.layers.0.layer_scalar"));
+      CHECK(tensors.contains("model.layers.1.experts.gate_up_proj") == has_experts);
+      CHECK(tensors.contains("model.layers.2.self_attn.k_proj.weight") == has_experts);
+      const io::Json result = io::read_json(whole + "/config.json");
+      CHECK(result["rope_parameters"]["full_attention"]["rope_type"] == "proportional");
+      CHECK_FALSE(result.contains("rope_scaling"));
+      convert_options.model = whole;
+      convert_options.output = whole + "/model.gguf";
+      REQUIRE(convert(convert_options) == 0);
+      check_same_logits(exported_logits(whole + "/model.gguf"), exported_logits(whole));
     }
   }
 }
@@ -626,14 +689,6 @@ TEST_CASE(
 }
 
 TEST_CASE("LFM2, ERNIE 4.5 and GLM-4.5 with experts are trained, whole and by additions") {
-  const std::vector<int32_t> ids = {3, 1, 4, 1, 5, 9, 2, 6};
-  const auto logits = [&](const std::string& model, const std::string& lora = "") {
-    LoadOptions options;
-    options.kv_type = DType::kF32;
-    options.lora = lora;
-    const Array all = LanguageModel::load(io::open_model(model), options)->logits(ids);
-    return std::vector<float>(all.as<float>().begin(), all.as<float>().end());
-  };
   struct Case {
     const char *type, *targets, *mlp, *expert, *correction;
     io::Json keys;
@@ -676,8 +731,8 @@ TEST_CASE("LFM2, ERNIE 4.5 and GLM-4.5 with experts are trained, whole and by ad
       losses(*task, 3);
       task->export_model(place);
       if (merge) {
-        merged = logits(place);
-        CHECK(merged != logits(base));
+        merged = exported_logits(place);
+        CHECK(merged != exported_logits(base));
         continue;
       }
       const NamedArrays adapter =
@@ -691,8 +746,7 @@ TEST_CASE("LFM2, ERNIE 4.5 and GLM-4.5 with experts are trained, whole and by ad
               io::Json::array({"model.layers.0.mlp.up_proj.weight",
                                "model.layers.1.mlp.shared_experts.up_proj.weight"}));
       }
-      CHECK(std::ranges::equal(logits(base, place), merged,
-                               [](float x, float y) { return x == Approx(y).margin(1e-4); }));
+      check_same_logits(exported_logits(base, place), merged);
     }
     const std::string whole = lumen::testing::temporary_directory();
     const auto trained = make_task(whole_recipe(base, {"train.batch_size=4"}), {.threads = 1});
@@ -702,7 +756,7 @@ TEST_CASE("LFM2, ERNIE 4.5 and GLM-4.5 with experts are trained, whole and by ad
     const auto tensors = io::read_safetensors(whole + "/model.safetensors")->arrays();
     CHECK(tensors.contains(str("model.layers.1.", one.expert, ".weight")));
     CHECK(tensors.at(str("model.layers.1.", one.correction)).elements() == 3);
-    CHECK(logits(whole) != logits(base));
+    CHECK(exported_logits(whole) != exported_logits(base));
   }
 }
 
