@@ -43,12 +43,12 @@ TEST_CASE("a GPT-2 with an output layer of its own trains and is opened") {
     const Array all = LanguageModel::load(io::open_model(place), options)->logits(ids);
     return std::vector<float>(all.as<float>().begin(), all.as<float>().end());
   };
-  const std::vector<float> before = exported_logits();
+  const std::vector<float> before = logits();
   NamedArrays changed = io::read_safetensors(place + "/model.safetensors")->arrays();
   changed["lm_head.weight"] = nn::float32_copy(changed["transformer.wte.weight"]);
   for (auto& [name, array] : changed) array = nn::float32_copy(array);
   io::write_safetensors(place + "/model.safetensors", changed);
-  CHECK(exported_logits() != before);
+  CHECK(logits() != before);
 }
 
 TEST_CASE("start and end tokens are as the recipe says, in the result too") {
@@ -158,9 +158,8 @@ TEST_CASE(
   CHECK(config["target_modules"] == io::Json({"c_attn", "c_fc", "c_proj"}));
   CHECK(config["fan_in_fan_out"] == true);
   CHECK_FALSE(config.contains("layers_to_transform"));
-  const std::vector<float> with_adapter = exported_logits(base, adapter),
-                           of_merged = exported_logits(merged, ""),
-                           before = exported_logits(base, "");
+  const std::vector<float> with_adapter = logits(base, adapter), of_merged = logits(merged, ""),
+                           before = logits(base, "");
   for (size_t i = 0; i < before.size(); ++i) CHECK(with_adapter[i] == Approx(of_merged[i]));
   CHECK_FALSE(with_adapter[0] == Approx(before[0]));
 
@@ -180,7 +179,7 @@ TEST_CASE(
   }
   bare["h.0.attn.bias"] = Array::zeros(DType::kF32, {1, 1, 32, 32});  // a causal mask
   io::write_safetensors(file, bare);
-  CHECK(exported_logits(base, adapter) == with_adapter);
+  CHECK(logits(base, adapter) == with_adapter);
 
   CHECK(contains(refusal(ErrorKind::kMalformed,
                          [&] { make_task(read("targets = [\"q_proj\"]\n", {}), {.threads = 1}); }),
@@ -293,7 +292,7 @@ TEST_CASE("what only GGUF says of positions and windows stands in config.json of
     return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                       [](float x, float y) { return x == Approx(y).margin(1e-4); });
   };
-  CHECK(same(exported_logits(base + "/model.gguf"), exported_logits(base)));
+  CHECK(same(logits(base + "/model.gguf"), logits(base)));
   for (const bool merge : {false, true}) {
     const auto task =
         make_task(merge ? read_recipe({"l.toml", text_recipe(kLlama).directory,
@@ -396,8 +395,7 @@ TEST_CASE("additions to experts are trained and run, and change nothing at first
       options.lora = lora;
       return LanguageModel::load(io::open_model(model), options)->logits(ids);
     };
-    const Array got = exported_logits(base, place), want = exported_logits(whole, ""),
-                before = exported_logits(base, "");
+    const Array got = logits(base, place), want = logits(whole, ""), before = logits(base, "");
     double change = 0;
     for (size_t i = 0; i < want.as<float>().size(); ++i) {
       CHECK(got.as<float>()[i] == Approx(want.as<float>()[i]).margin(1e-5));
