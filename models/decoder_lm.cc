@@ -107,6 +107,12 @@ nn::SparseMlpShape qwen_experts_of(const io::Json& json, const nn::DecoderConfig
   return experts;
 }
 
+void add_shared_experts(int64_t count, nn::SparseMlpShape& experts) {
+  experts.shared = count * experts.intermediate;
+  experts.shared_name = "shared_experts";
+  experts.shared_gate = false;
+}
+
 nn::SparseMlpShape shared_experts_of(const io::Json& json, const nn::DecoderConfig& config) {
   nn::SparseMlpShape experts = qwen_experts_of(json, config);
   experts.shared = io::get_int(json, "shared_expert_intermediate_size", 1, limits::kDim);
@@ -115,10 +121,7 @@ nn::SparseMlpShape shared_experts_of(const io::Json& json, const nn::DecoderConf
 
 nn::SparseMlpShape grouped_experts_of(const io::Json& json, const nn::DecoderConfig& config) {
   nn::SparseMlpShape shape = qwen_experts_of(json, config);
-  const int64_t shared = io::get_int(json, "n_shared_experts", 0, limits::kExperts, 0);
-  shape.shared = shared * shape.intermediate;
-  shape.shared_name = "shared_experts";
-  shape.shared_gate = false;
+  add_shared_experts(io::get_int(json, "n_shared_experts", 0, limits::kExperts, 0), shape);
   shape.choice = grouped_choice(json, shape);
   return shape;
 }
@@ -236,7 +239,7 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
     if (keys_of != i) is_borrowed_[keys_of_.back()] = true;
     if (keys_of == i) last_to_keep_ = static_cast<size_t>(i);
     const bool keeps_state = layer.delta_net || layer.short_convolution || layer.mamba;
-    numbers_.push_back(keeps_state ? recurrent_.layers : attention_layers_);
+    numbers_.push_back(keeps_state ? recurrent_.layers : std::ssize(heads_));
     if (layer.latent) latent_dim_ = layer.latent->cached();
     if (layer.delta_net) {
       recurrent_ = nn::GatedDeltaNet::cache_shape(*layer.delta_net, recurrent_.layers + 1);
@@ -246,7 +249,6 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
     } else if (layer.mamba) {
       recurrent_ = nn::Mamba2::cache_shape(*layer.mamba, recurrent_.layers + 1);
     } else if (keys_of == i) {
-      ++attention_layers_;
       heads_.push_back({layer.attention.kv_heads, layer.attention.head_dim});
     }
   }
@@ -261,11 +263,12 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
 }
 
 nn::KvCacheShape DecoderLm::cache_shape(int64_t batch, int64_t context) const {
+  const int64_t layers = std::ssize(heads_);
   if (latent_dim_ > 0) {
-    return {attention_layers_, batch, 1, context, latent_dim_, recurrent_, /*has_values=*/false};
+    return {layers, batch, 1, context, latent_dim_, recurrent_, /*has_values=*/false};
   }
-  nn::KvCacheShape shape = {attention_layers_, batch,     config_.num_key_value_heads, context,
-                            config_.head_dim,  recurrent_};
+  nn::KvCacheShape shape = {layers,           batch,     config_.num_key_value_heads, context,
+                            config_.head_dim, recurrent_};
   const bool alike = std::all_of(heads_.begin(), heads_.end(), [&](const auto& heads) {
     return heads.kv_heads == shape.kv_heads && heads.head_dim == shape.head_dim;
   });

@@ -43,6 +43,9 @@ nn::SparseMlpShape experts_of(const io::Json& json, const nn::DecoderConfig& con
 nn::SparseMlpShape qwen_experts_of(const io::Json& json, const nn::DecoderConfig& config);
 // The same with the expert that all tokens go through, of shared_expert_intermediate_size.
 nn::SparseMlpShape shared_experts_of(const io::Json& json, const nn::DecoderConfig& config);
+// Puts beside such experts `count` ones, of their size, that all tokens go through unweighted:
+// shared_experts (DeepSeek, ERNIE).
+void add_shared_experts(int64_t count, nn::SparseMlpShape& experts);
 // Those of DeepSeek's: num_experts, moe_intermediate_size and n_shared_experts of that size that
 // all tokens go through, without a router. The chosen are by n_group, topk_group and, unless
 // model_type is deepseek_v2, by sigmoids with a correction. Throws Error(kMalformed) for groups
@@ -117,9 +120,8 @@ class DecoderLm : public CausalLm {
   std::optional<nn::Rope> local_rope_;
   std::optional<nn::PerLayerEmbedding> layer_embedding_;
   std::vector<nn::DecoderLayer> layers_;
-  std::vector<Rotation> rotations_;  // of each layer
-  std::vector<int64_t> numbers_;     // of each layer among those of its kind
-  int64_t attention_layers_ = 0;
+  std::vector<Rotation> rotations_;             // of each layer
+  std::vector<int64_t> numbers_;                // of each layer among those of its kind
   std::vector<nn::KvCacheShape::Heads> heads_;  // of each layer with keys and values
   std::vector<size_t> keys_of_;                 // of each layer, itself or another
   std::vector<bool> is_borrowed_;               // others attend to what it keeps

@@ -13,10 +13,7 @@ namespace ernie {
 
 nn::SparseMlpShape experts(const io::Json& json, const nn::DecoderConfig& config) {
   nn::SparseMlpShape shape = qwen_experts_of(json, config);
-  const int64_t shared = io::get_int(json, "moe_num_shared_experts", 0, limits::kExperts, 2);
-  shape.shared = shared * shape.intermediate;
-  shape.shared_name = "shared_experts";
-  shape.shared_gate = false;
+  add_shared_experts(io::get_int(json, "moe_num_shared_experts", 0, limits::kExperts, 2), shape);
   shape.shared_bias = io::get_bool(json, "use_bias", false);
   shape.normalize = true;
   shape.choice.correction = "moe_statics.e_score_correction_bias";

@@ -14,10 +14,9 @@ Tensor run_layer(bool recompute, const Tensor& x, std::function<Tensor(const Ten
 void check_tensors(const nn::Parameters& parameters) {
   std::vector<std::string> unused = parameters.check();
   std::erase_if(unused, [](const std::string& name) {
-    // Constants that older checkpoints hold: frequencies, and GPT-2's causal masks; layers that
-    // guess further tokens (Qwen3.5); and what kv_b_proj has, too (DeepSeek in GGUF).
-    return name.ends_with(".k_b_proj.weight") || name.ends_with(".v_b_proj.weight") ||
-           name.ends_with("rotary_emb.inv_freq") || name.ends_with(".attn.bias") ||
+    // Constants that older checkpoints hold: frequencies, and GPT-2's causal masks; and layers that
+    // guess further tokens (Qwen3.5).
+    return name.ends_with("rotary_emb.inv_freq") || name.ends_with(".attn.bias") ||
            name.ends_with(".attn.masked_bias") || name == "lm_head.weight" ||
            name.starts_with("mtp.");
   });

@@ -86,6 +86,7 @@ LatentAttention::LatentAttention(const Parameters& parameters, const LatentAtten
     addition = place.low_rank(s.rank, all);
   } else {
     kv_b_.emplace(place, s.rank, all, false);
+    for (const char* part : {"k_b_proj", "v_b_proj"}) parameters.leave_out(part);  // has them, too
     weight = kv_b_->weight;
     addition = kv_b_->addition;
   }

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "lib/io/atomic_file.h"
 #include "lib/io/model_files.h"
@@ -352,6 +353,60 @@ void check_same_logits(const std::vector<float>& a, const std::vector<float>& b)
   CHECK(std::ranges::equal(a, b, [](float x, float y) { return x == Approx(y).margin(1e-4); }));
 }
 
+// What a test looks for in what a model becomes that is trained on, `from_gguf` or a directory: in
+// an adapter, in the directory `place`, and in a whole model's tensors.
+struct TrainedOn {
+  std::vector<std::string> settings = {};  // of the recipe with additions
+  std::function<void(const NamedArrays& adapter, const std::string& place, bool from_gguf)> adapter;
+  std::function<void(const NamedArrays& tensors, const std::string& place)> whole;
+};
+
+// Trains the model `base` from its directory and from the GGUF file that it becomes, by additions
+// and whole: adapters fit both and give what they give merged, and a whole result what it gives in
+// GGUF.
+void check_training_on(const std::string& base, const TrainedOn& checks) {
+  const std::string gguf = base + "/model.gguf";
+  const auto to_gguf = [](const std::string& directory) {
+    ConvertOptions options;
+    options.model = directory;
+    options.output = directory + "/model.gguf";
+    options.type = "f32";
+    REQUIRE(convert(options) == 0);
+  };
+  to_gguf(base);
+  for (const std::string& from : {base, gguf}) {
+    INFO(from);
+    std::vector<float> merged;
+    for (const bool merge : {true, false}) {
+      const std::string place = lumen::testing::temporary_directory();
+      std::vector<std::string> settings = checks.settings;
+      settings.insert(settings.end(), {str("export.merge_lora=", merge), "data.on_too_long=split"});
+      const auto recipe =
+          read_recipe({"l.toml", text_recipe(kLlama).directory, lora_recipe(from, "")}, settings);
+      const auto task = make_task(recipe, {.threads = 1});
+      losses(*task, 3);
+      task->export_model(place);
+      if (merge) {
+        merged = exported_logits(place);
+        CHECK(merged != exported_logits(base));
+        continue;
+      }
+      checks.adapter(io::read_safetensors(place + "/adapter_model.safetensors")->arrays(), place,
+                     from == gguf);
+      check_same_logits(exported_logits(base, place), merged);
+      check_same_logits(exported_logits(gguf, place), merged);
+    }
+    const std::string whole = lumen::testing::temporary_directory();
+    const auto task = make_task(whole_recipe(from, {"train.batch_size=4"}), {.threads = 1});
+    const auto before = losses(*task, 8);
+    CHECK(before.back() < before.front());
+    task->export_model(whole);
+    checks.whole(io::read_safetensors(whole + "/model.safetensors")->arrays(), whole);
+    to_gguf(whole);
+    check_same_logits(exported_logits(whole + "/model.gguf"), exported_logits(whole));
+  }
+}
+
 TEST_CASE("additions to experts are trained and run, and change nothing at first") {
   const std::pair<const char*, const char*> kinds[] = {
       {"mixtral", "\"w1\", \"w2\", \"w3\""},
@@ -447,65 +502,37 @@ TEST_CASE(
                    {"linear_value_head_dim", 8},
                    {"linear_num_key_heads", 2},
                    {"linear_num_value_heads", 4}});
-    const std::string base = random_base(config);
-    ConvertOptions convert_options;
-    convert_options.model = base;
-    convert_options.output = base + "/model.gguf";
-    convert_options.type = "f32";
-    REQUIRE(convert(convert_options) == 0);
+    INFO(type);
     const bool fused = type == std::string("qwen3_next");
-    for (const std::string& from : {base, base + "/model.gguf"}) {
-      INFO(type << " " << from);
-      const bool doubled = fused && from != base;
-      std::vector<float> merged;
-      for (const bool merge : {true, false}) {
-        const std::string place = lumen::testing::temporary_directory();
-        const auto recipe =
-            read_recipe({"l.toml", text_recipe(kLlama).directory, lora_recipe(from, "")},
-                        {str("export.merge_lora=", merge), "data.on_too_long=split",
-                         "train.router_aux_loss_coef=0.1"});
-        const auto task = make_task(recipe, {.threads = 1});
-        losses(*task, 3);
-        task->export_model(place);
-        if (merge) {
-          merged = exported_logits(place);
-          continue;
-        }
-        const NamedArrays adapter =
-            io::read_safetensors(place + "/adapter_model.safetensors")->arrays();
-        const std::string layer = "base_model.model.model.layers.0.linear_attn.";
-        const char* const inputs = fused ? "in_proj_qkvz" : "in_proj_qkv";
-        CHECK(adapter.at(layer + inputs + ".lora_A.weight").shape()[0] == (doubled ? 4 : 2));
-        CHECK(adapter.contains(layer + "in_proj_z.lora_A.weight") != fused);
-        const io::Json peft = io::read_json(place + "/adapter_config.json");
-        CHECK(peft.contains("rank_pattern") == doubled);
-        // By these names PEFT takes experts of Qwen3-Next for meant.
-        CHECK(peft.contains("target_parameters") == fused);
-        if (fused) {
-          CHECK(peft["target_parameters"][0] ==
-                "model.layers.0.mlp.shared_expert.down_proj.weight");
-        }
-        if (doubled) {
-          CHECK(peft["alpha_pattern"]["in_proj_qkvz"] == 16);
-        }
-        check_same_logits(exported_logits(base, place), merged);
-        check_same_logits(exported_logits(base + "/model.gguf", place), merged);
-      }
-      const std::string whole = lumen::testing::temporary_directory();
-      const auto task = make_task(whole_recipe(from, {"train.batch_size=4"}), {.threads = 1});
-      const auto before = losses(*task, 8);
-      CHECK(before.back() < before.front());
-      task->export_model(whole);
-      const auto tensors = io::read_safetensors(whole + "/model.safetensors")->arrays();
-      CHECK(tensors.contains(
-          str("model.layers.0.mlp.experts.", fused ? "2.up_proj.weight" : "gate_up_proj")));
-      CHECK(tensors.contains("model.layers.0.linear_attn.A_log"));
-      CHECK(tensors.contains("model.layers.0.linear_attn.in_proj_qkvz.weight") == fused);
-      convert_options.model = whole;
-      convert_options.output = whole + "/model.gguf";
-      REQUIRE(convert(convert_options) == 0);
-      check_same_logits(exported_logits(whole + "/model.gguf"), exported_logits(whole));
-    }
+    check_training_on(
+        random_base(config),
+        {.settings = {"train.router_aux_loss_coef=0.1"},
+         .adapter =
+             [&](const NamedArrays& adapter, const std::string& place, bool from_gguf) {
+               const bool doubled = fused && from_gguf;
+               const std::string layer = "base_model.model.model.layers.0.linear_attn.";
+               const char* const inputs = fused ? "in_proj_qkvz" : "in_proj_qkv";
+               CHECK(adapter.at(layer + inputs + ".lora_A.weight").shape()[0] == (doubled ? 4 : 2));
+               CHECK(adapter.contains(layer + "in_proj_z.lora_A.weight") != fused);
+               const io::Json peft = io::read_json(place + "/adapter_config.json");
+               CHECK(peft.contains("rank_pattern") == doubled);
+               // By these names PEFT takes experts of Qwen3-Next for meant.
+               CHECK(peft.contains("target_parameters") == fused);
+               if (fused) {
+                 CHECK(peft["target_parameters"][0] ==
+                       "model.layers.0.mlp.shared_expert.down_proj.weight");
+               }
+               if (doubled) {
+                 CHECK(peft["alpha_pattern"]["in_proj_qkvz"] == 16);
+               }
+             },
+         .whole =
+             [&](const NamedArrays& tensors, const std::string&) {
+               CHECK(tensors.contains(str("model.layers.0.mlp.experts.",
+                                          fused ? "2.up_proj.weight" : "gate_up_proj")));
+               CHECK(tensors.contains("model.layers.0.linear_attn.A_log"));
+               CHECK(tensors.contains("model.layers.0.linear_attn.in_proj_qkvz.weight") == fused);
+             }});
   }
 }
 
@@ -524,53 +551,25 @@ TEST_CASE("Granite 4.0 H is trained, whole and by additions, also where gate and
          {"mlp_only_layers", "sliding_window", "num_experts", "moe_intermediate_size"}) {
       config.erase(key);
     }
-    const std::string base = random_base(config);
-    ConvertOptions convert_options;
-    convert_options.model = base;
-    convert_options.output = base + "/model.gguf";
-    convert_options.type = "f32";
-    REQUIRE(convert(convert_options) == 0);
-    for (const std::string& from : {base, base + "/model.gguf"}) {
-      INFO(experts << " " << from);
-      std::vector<float> merged;
-      for (const bool merge : {true, false}) {
-        const std::string place = lumen::testing::temporary_directory();
-        const auto recipe =
-            read_recipe({"l.toml", text_recipe(kLlama).directory, lora_recipe(from, "")},
-                        {str("export.merge_lora=", merge), "data.on_too_long=split"});
-        const auto task = make_task(recipe, {.threads = 1});
-        losses(*task, 3);
-        task->export_model(place);
-        if (merge) {
-          merged = exported_logits(place);
-          continue;
-        }
-        const NamedArrays adapter =
-            io::read_safetensors(place + "/adapter_model.safetensors")->arrays();
-        const std::string layer = "base_model.model.model.layers.0.";
-        CHECK(adapter.contains(layer + "mamba.in_proj.lora_A.weight"));
-        CHECK(adapter.contains(layer + "mamba.out_proj.lora_B.weight"));
-        const std::string inputs = layer + "shared_mlp.input_linear.lora_A.weight";
-        REQUIRE(adapter.contains(inputs) == (experts == 0));
-        if (experts == 0) CHECK(adapter.at(inputs).shape()[0] == (from == base ? 2 : 4));
-        check_same_logits(exported_logits(base, place), merged);
-        check_same_logits(exported_logits(base + "/model.gguf", place), merged);
-      }
-      const std::string whole = lumen::testing::temporary_directory();
-      const auto task = make_task(whole_recipe(from, {"train.batch_size=4"}), {.threads = 1});
-      const auto before = losses(*task, 8);
-      CHECK(before.back() < before.front());
-      task->export_model(whole);
-      const auto tensors = io::read_safetensors(whole + "/model.safetensors")->arrays();
-      CHECK(tensors.contains("model.layers.0.mamba.A_log"));
-      CHECK(tensors.contains("model.layers.0.shared_mlp.input_linear.weight"));
-      CHECK(tensors.contains("model.layers.0.block_sparse_moe.input_linear.weight") ==
-            (experts > 0));
-      convert_options.model = whole;
-      convert_options.output = whole + "/model.gguf";
-      REQUIRE(convert(convert_options) == 0);
-      check_same_logits(exported_logits(whole + "/model.gguf"), exported_logits(whole));
-    }
+    INFO(experts);
+    check_training_on(
+        random_base(config),
+        {.adapter =
+             [&](const NamedArrays& adapter, const std::string&, bool from_gguf) {
+               const std::string layer = "base_model.model.model.layers.0.";
+               CHECK(adapter.contains(layer + "mamba.in_proj.lora_A.weight"));
+               CHECK(adapter.contains(layer + "mamba.out_proj.lora_B.weight"));
+               const std::string inputs = layer + "shared_mlp.input_linear.lora_A.weight";
+               REQUIRE(adapter.contains(inputs) == (experts == 0));
+               if (experts == 0) CHECK(adapter.at(inputs).shape()[0] == (from_gguf ? 4 : 2));
+             },
+         .whole =
+             [&](const NamedArrays& tensors, const std::string&) {
+               CHECK(tensors.contains("model.layers.0.mamba.A_log"));
+               CHECK(tensors.contains("model.layers.0.shared_mlp.input_linear.weight"));
+               CHECK(tensors.contains("model.layers.0.block_sparse_moe.input_linear.weight") ==
+                     (experts > 0));
+             }});
   }
 }
 
@@ -592,54 +591,25 @@ TEST_CASE("Gemma 4 is trained, whole and by additions, from directories and GGUF
       config.erase(key);
     }
     if (!has_experts) config.erase("num_experts");
-    const std::string base = random_base(config);
-    ConvertOptions convert_options;
-    convert_options.model = base;
-    convert_options.output = base + "/model.gguf";
-    convert_options.type = "f32";
-    REQUIRE(convert(convert_options) == 0);
-    for (const std::string& from : {base, base + "/model.gguf"}) {
-      INFO(has_experts << " " << from);
-      std::vector<float> merged;
-      for (const bool merge : {true, false}) {
-        const std::string place = lumen::testing::temporary_directory();
-        const auto recipe =
-            read_recipe({"l.toml", text_recipe(kLlama).directory, lora_recipe(from, "")},
-                        {str("export.merge_lora=", merge), "data.on_too_long=split"});
-        const auto task = make_task(recipe, {.threads = 1});
-        losses(*task, 3);
-        task->export_model(place);
-        if (merge) {
-          merged = exported_logits(place);
-          CHECK(merged != exported_logits(base));
-          continue;
-        }
-        const NamedArrays adapter =
-            io::read_safetensors(place + "/adapter_model.safetensors")->arrays();
-        const std::string layer = "base_model.model.model.layers.0.";
-        CHECK(adapter.contains(layer + "self_attn.k_proj.lora_A.weight"));
-        CHECK(adapter.contains(layer + "per_layer_input_gate.lora_A.weight") != has_experts);
-        for (const auto& [name, array] : adapter) CHECK(name.find(".experts.") == name.npos);
-        check_same_logits(exported_logits(base, place), merged);
-        check_same_logits(exported_logits(base + "/model.gguf", place), merged);
-      }
-      const std::string whole = lumen::testing::temporary_directory();
-      const auto task = make_task(whole_recipe(from, {"train.batch_size=4"}), {.threads = 1});
-      const auto before = losses(*task, 8);
-      CHECK(before.back() < before.front());
-      task->export_model(whole);
-      const auto tensors = io::read_safetensors(whole + "/model.safetensors")->arrays();
-      CHECK(tensors.contains("model.layers.0.layer_scalar"));
-      CHECK(tensors.contains("model.layers.1.experts.gate_up_proj") == has_experts);
-      CHECK(tensors.contains("model.layers.2.self_attn.k_proj.weight") == has_experts);
-      const io::Json result = io::read_json(whole + "/config.json");
-      CHECK(result["rope_parameters"]["full_attention"]["rope_type"] == "proportional");
-      CHECK_FALSE(result.contains("rope_scaling"));
-      convert_options.model = whole;
-      convert_options.output = whole + "/model.gguf";
-      REQUIRE(convert(convert_options) == 0);
-      check_same_logits(exported_logits(whole + "/model.gguf"), exported_logits(whole));
-    }
+    INFO(has_experts);
+    check_training_on(
+        random_base(config),
+        {.adapter =
+             [&](const NamedArrays& adapter, const std::string&, bool) {
+               const std::string layer = "base_model.model.model.layers.0.";
+               CHECK(adapter.contains(layer + "self_attn.k_proj.lora_A.weight"));
+               CHECK(adapter.contains(layer + "per_layer_input_gate.lora_A.weight") != has_experts);
+               for (const auto& [name, array] : adapter) CHECK(name.find(".experts.") == name.npos);
+             },
+         .whole =
+             [&](const NamedArrays& tensors, const std::string& place) {
+               CHECK(tensors.contains("model.layers.0.layer_scalar"));
+               CHECK(tensors.contains("model.layers.1.experts.gate_up_proj") == has_experts);
+               CHECK(tensors.contains("model.layers.2.self_attn.k_proj.weight") == has_experts);
+               const io::Json result = io::read_json(place + "/config.json");
+               CHECK(result["rope_parameters"]["full_attention"]["rope_type"] == "proportional");
+               CHECK_FALSE(result.contains("rope_scaling"));
+             }});
   }
 }
 
