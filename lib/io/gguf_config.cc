@@ -168,7 +168,8 @@ Json config_of_gguf(const GgufFile& file) {
       {"vocab_size", vocabulary(file, keys)},
       {"max_position_embeddings", keys.integer("context_length", limits::kContext)},
       {"tie_word_embeddings", file.find_tensor("output.weight") == nullptr},
-      {"attention_bias", has_in_layers(file, layers, "attn_q.bias")},
+      {"attention_bias",
+       has_in_layers(file, layers, "attn_q.bias") || has_in_layers(file, layers, "attn_qkv.bias")},
       {"mlp_bias", file.find_tensor("blk.0.ffn_up.bias") != nullptr},
   };
   config[norm_epsilon_key(architecture.model_type)] = Json(config["rms_norm_eps"]);

@@ -135,6 +135,27 @@ void add_gates_and_ups(const std::array<std::string, 2>& names, const GgufTensor
   }
 }
 
+// The same of queries, keys and values in one, as gguf_query_key_value says.
+void add_query_key_value(const std::array<std::string, 3>& names, const GgufTensor& tensor,
+                         const Array& array, ModelFiles& model) {
+  const Json& config = model.config;
+  const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
+  const int64_t kv_heads = get_int(config, "num_key_value_heads", 1, limits::kHeads);
+  const int64_t rows = array.shape()[0], all = heads + 2 * kv_heads;
+  if (rows % all != 0) {
+    fail(ErrorKind::kMalformed, "tensor ", quoted(tensor.name), " has ", rows,
+         " rows, expected a multiple of ", all, ", the heads of ", heads, " queries and of ",
+         kv_heads, " keys and values");
+  }
+  int64_t begin = 0;
+  for (const auto& [name, count] :
+       {std::pair(names[0], heads), std::pair(names[1], kv_heads), std::pair(names[2], kv_heads)}) {
+    const int64_t length = count * (rows / all);
+    add_tensor(name, tensor, array.parts(begin, length), model);
+    begin += length;
+  }
+}
+
 }  // namespace
 
 std::string gguf_model_tensor(const std::string& gguf_name, const Json& config) {
@@ -145,7 +166,7 @@ std::string gguf_model_tensor(const std::string& gguf_name, const Json& config) 
 }
 
 constexpr std::string_view kBoth = ".ffn_gate_up_exps.weight", kGates = ".ffn_gate_exps.weight",
-                           kUps = ".ffn_up_exps.weight";
+                           kUps = ".ffn_up_exps.weight", kQueryKeyValue = ".attn_qkv.";
 
 std::array<std::string, 2> gguf_gate_and_up(const std::string& gguf_name, const Json& config) {
   if (!gguf_name.ends_with(kBoth)) return {};
@@ -154,6 +175,22 @@ std::array<std::string, 2> gguf_gate_and_up(const std::string& gguf_name, const 
                                       gguf_model_tensor(str(layer, kUps), config)};
   const bool has_both = is_of_all_experts(names[0]) && is_of_all_experts(names[1]);
   return has_both ? names : std::array<std::string, 2>{};
+}
+
+std::array<std::string, 3> gguf_query_key_value(const std::string& gguf_name, const Json& config) {
+  const std::string_view name = gguf_name;
+  const size_t at = name.find(kQueryKeyValue);
+  if (at == name.npos || gguf_model_tensor(gguf_name, config) != gguf_name) return {};
+  const std::string_view layer = name.substr(0, at);
+  const std::string_view kind = name.substr(at + kQueryKeyValue.size());
+  if (kind != "weight" && kind != "bias") return {};
+  std::array<std::string, 3> names;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string part = str(layer, ".attn_", "qkv"[i], ".", kind);
+    names[i] = gguf_model_tensor(part, config);
+    if (names[i] == part) return {};  // no attention of this kind
+  }
+  return names;
 }
 
 std::string gguf_holding_tensor(const std::string& gguf_name, std::string_view architecture) {
@@ -189,8 +226,12 @@ ModelFiles open_gguf_model(const std::string& path, std::shared_ptr<const GgufFi
   for (const GgufTensor& tensor : model.gguf->tensors) {
     const std::string name = gguf_model_tensor(tensor.name, model.config);
     const std::array<std::string, 2> both = gguf_gate_and_up(tensor.name, model.config);
+    const std::array<std::string, 3> qkv = gguf_query_key_value(tensor.name, model.config);
     with_context(place_of(path), [&] {
-      if (!both[0].empty()) {
+      if (!qkv[0].empty()) {
+        add_query_key_value(qkv, tensor,
+                            usual_shape(tensor, architecture, model.gguf->array(tensor)), model);
+      } else if (!both[0].empty()) {
         add_gates_and_ups(both, tensor, model.gguf->array(tensor), model);
       } else if (is_of_all_experts(name)) {
         add_experts(name, tensor, model.gguf->array(tensor), model);

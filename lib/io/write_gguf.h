@@ -96,6 +96,9 @@ std::string gguf_model_tensor(const std::string& gguf_name, const Json& config);
 // the ups, of each expert the rows of its gate before those of its up: some programs write them so.
 // "" for other names, and for models without such tensors.
 std::array<std::string, 2> gguf_gate_and_up(const std::string& gguf_name, const Json& config);
+// The same of "blk.N.attn_qkv.weight" and ".bias": the rows of q, k and v, one behind the other, as
+// older files of Phi-2 have them. "" for architectures that have such a tensor themselves.
+std::array<std::string, 3> gguf_query_key_value(const std::string& gguf_name, const Json& config);
 // The name of the tensor that holds the one of this name in an architecture's files: of gates and
 // ups of Gemma 4's experts such a one, else itself.
 std::string gguf_holding_tensor(const std::string& gguf_name, std::string_view architecture);

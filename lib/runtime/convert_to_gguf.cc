@@ -169,7 +169,7 @@ void copy_metadata(const Source& source, bool keep_types, io::GgufWriter& writer
 }
 
 // The same of a GGUF file, whose metadata and tensors keep their names and order, but that those of
-// single experts become one of all, and gates and ups in one tensor two.
+// single experts become one of all, gates and ups in one tensor two, and q, k and v three.
 std::vector<SourceTensor> from_gguf(const Source& source, bool keep_types, io::GgufWriter& writer) {
   const io::ModelFiles& files = source.files;
   if (!source.parameters) checked_parameters(files, nullptr);
@@ -195,6 +195,12 @@ std::vector<SourceTensor> from_gguf(const Source& source, bool keep_types, io::G
           const std::string name = io::name_of_expert(names, e);
           add(name, tensor.name, *tensor.dtype, files.tensors.at(name));
         }
+      }
+      continue;
+    }
+    if (const auto qkv = io::gguf_query_key_value(tensor.name, files.config); !qkv[0].empty()) {
+      for (const std::string& name : qkv) {
+        add(name, io::gguf_tensor_name(name, architecture), *tensor.dtype, files.tensors.at(name));
       }
       continue;
     }

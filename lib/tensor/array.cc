@@ -61,6 +61,16 @@ Array Array::part(int64_t index) const {
   return array;
 }
 
+Array Array::parts(int64_t begin, int64_t count) const {
+  LUMEN_CHECK(layout_ == Layout::kRows && begin >= 0 && count > 0 && begin + count <= shape_[0]);
+  Array array = *this;
+  array.data_ += bytes() / static_cast<size_t>(shape_[0]) * static_cast<size_t>(begin);
+  array.shape_ = {};
+  array.shape_.push_back(count);
+  for (int axis = 1; axis < shape_.rank(); ++axis) array.shape_.push_back(shape_[axis]);
+  return array;
+}
+
 Array Array::as_panels() const {
   LUMEN_CHECK(shape_.rank() == 2 && !in_panels(layout_));
   Array array = *this;

@@ -80,6 +80,8 @@ class Array {
   Array reshaped(const Shape& shape) const;
   // The part `index` along the first axis, of an array in rows.
   Array part(int64_t index) const;
+  // `count` of the parts along the first axis from `begin` on, of an array in rows.
+  Array parts(int64_t begin, int64_t count) const;
   // The same rows of a matrix, to be multiplied like panels.
   Array as_panels() const;
 
