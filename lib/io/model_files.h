@@ -55,7 +55,8 @@ struct ModelFiles {
   //   "linear_heads_tiled" and "linear_inputs_apart" of Qwen3.5, Qwen3-Next and Granite 4.0 in
   //   GGUF: as of nn::has_tiled_heads and nn::has_inputs_apart.
   Json config;
-  Json generation_config;  // generation_config.json, or an empty object
+  // generation_config.json, or what general.sampling.* of a GGUF file says, or an empty object.
+  Json generation_config;
 
   // Hugging Face names, e.g. model.embed_tokens.weight, model.layers.0.self_attn.q_proj.weight,
   // model.layers.0.self_attn.q_norm.weight, model.norm.weight, lm_head.weight; row-major [out, in];

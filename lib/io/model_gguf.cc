@@ -1,6 +1,8 @@
 // GGUF models in the vocabulary of Hugging Face.
 // Keys and tensor names: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+#include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
@@ -37,7 +39,51 @@ void translate_tokens(const GgufMetadata& metadata, ModelFiles& model) {
   }
 }
 
+// What a model proposes for sampling: keys of GGUF, and of a generation_config.json.
+constexpr std::pair<std::string_view, const char*> kSampling[] = {
+    {"general.sampling.temp", "temperature"},
+    {"general.sampling.top_k", "top_k"},
+    {"general.sampling.top_p", "top_p"},
+    {"general.sampling.min_p", "min_p"},
+    {"general.sampling.penalty_repeat", "repetition_penalty"}};
+
+// These keys as a generation_config.json. Temperatures of 0 and below are do_sample false there,
+// and a top_k below 0 is 0, all tokens.
+Json sampling_of_gguf(const GgufMetadata& metadata) {
+  Json config = Json::object();
+  for (const auto& [key, name] : kSampling) {
+    if (!metadata.find(key)) continue;
+    constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+    if (key.ends_with("top_k")) {
+      config[name] = std::max<int64_t>(0, metadata.get_int(key, -kMost, kMost));
+    } else {
+      config[name] = metadata.get_number(key);
+    }
+  }
+  const Json* const temperature = find_value(config, "temperature");
+  const bool is_greedy = temperature != nullptr && temperature->get<double>() <= 0;
+  if (is_greedy) config.erase("temperature");
+  if (is_greedy || !config.empty()) config["do_sample"] = !is_greedy;
+  return config;
+}
+
 }  // namespace
+
+void set_gguf_sampling(const Json& generation_config, GgufWriter& writer) {
+  const bool is_greedy = !get_bool(generation_config, "do_sample", true);
+  if (is_greedy) writer.set(std::string(kSampling[0].first), 0.0F);
+  for (const auto& [key, name] : kSampling) {
+    const Json* const value = find_value(generation_config, name);
+    if (value == nullptr || (is_greedy && key == kSampling[0].first)) continue;
+    if (key.ends_with("top_k")) {
+      const int64_t most = std::numeric_limits<int32_t>::max();
+      writer.set(std::string(key), static_cast<int32_t>(get_int(generation_config, name, 0, most)));
+    } else {
+      const double number = get_number(generation_config, name, 0, 100, 0);
+      writer.set(std::string(key), static_cast<float>(number));
+    }
+  }
+}
 
 ChatTemplates gguf_chat_templates(const GgufMetadata& metadata) {
   ChatTemplates templates;
@@ -207,7 +253,6 @@ ModelFiles open_gguf_model(const std::string& path, std::shared_ptr<const GgufFi
   model.path = path;
   model.format = ModelFormat::kGguf;
   model.gguf = std::move(file);
-  model.generation_config = Json::object();
   model.tokenizer_config = Json::object();
   model.file_bytes = model.gguf->file_bytes;
   with_context(place_of(path), [&] {
@@ -218,6 +263,7 @@ ModelFiles open_gguf_model(const std::string& path, std::shared_ptr<const GgufFi
            "--lora");
     }
     model.config = config_of_gguf(*model.gguf);
+    model.generation_config = sampling_of_gguf(metadata);
     translate_tokens(metadata, model);
     check_config(model.config);
     model.chat_templates = gguf_chat_templates(metadata);

@@ -110,6 +110,10 @@ std::optional<int64_t> expert_number(std::string_view hugging_face_name);
 // Sets the keys of Jinja sources by name.
 void set_gguf_chat_templates(const std::map<std::string, std::string>& templates,
                              GgufWriter& writer);
+// Sets general.sampling.* to what a generation_config.json proposes (temperature, top_k, top_p,
+// min_p, repetition_penalty; do_sample false: temperature 0). Throws Error(kMalformed) for numbers
+// out of range.
+void set_gguf_sampling(const Json& generation_config, GgufWriter& writer);
 // The metadata of `config` in the keys of its architecture. The scalings of Llama 3 and of Phi-3
 // are tensors (nn/rope.h). Throws Error(kUnsupported) for what GGUF cannot say.
 void set_gguf_config(const Json& config, GgufWriter& writer);

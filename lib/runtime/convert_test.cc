@@ -20,6 +20,7 @@
 #include "lib/runtime/convert_testing.h"
 #include "lib/runtime/gguf_file_type.h"
 #include "lib/runtime/prompt_format.h"
+#include "lib/runtime/sampling_options.h"
 #include "lib/runtime/tool_process.h"
 #include "lib/text/train/train_tokenizer.h"
 #include "models/model.h"
@@ -553,6 +554,51 @@ TEST_CASE("a directory that another program packed becomes one of plain numbers"
 TEST_CASE("position scaling of Llama 3 goes through GGUF and back") {
   LUMEN_SHARED_DATA(directory, "models/synthetic/llama3-rope");
   check_same(directory);
+}
+
+TEST_CASE("what a model proposes for sampling goes through GGUF and back") {
+  const std::string directory =
+      model_directory(models::find_model_def({{"model_type", "llama"}}), tiny_config("llama"),
+                      text::TokenizerKind::kByteLevelBpe);
+  const auto with = [&](const io::Json& generation) {
+    io::write_file_atomically(directory + "/generation_config.json", generation.dump());
+    return converted(directory);
+  };
+  const auto back = [](const std::string& path) {
+    return io::read_json(converted_directory(path, "f32") + "/generation_config.json");
+  };
+  const io::Json proposed = {{"do_sample", true}, {"temperature", 0.6},
+                             {"top_k", 20},       {"top_p", 0.95},
+                             {"min_p", 0.05},     {"repetition_penalty", 1.05}};
+  const std::string path = with(proposed);
+  const auto file = io::read_gguf(path);
+  const io::GgufMetadata& metadata = file->metadata;
+  CHECK(metadata.get_number("general.sampling.temp") == 0.6F);
+  CHECK(metadata.get_int("general.sampling.top_k", 0, 100) == 20);
+  CHECK(metadata.get_number("general.sampling.penalty_repeat") == 1.05F);
+  const io::Json directory_again = back(path);
+  for (const auto& [key, value] : proposed.items()) CHECK(directory_again.at(key) == value);
+  SamplingSettings settings = resolve_sampling({}, io::open_model(path).generation_config);
+  CHECK(settings.temperature == 0.6F);
+  CHECK(settings.top_k == 20);
+  CHECK(settings.min_p == 0.05F);
+
+  const std::string greedy = with({{"do_sample", false}, {"temperature", 0.6}});
+  CHECK(io::read_gguf(greedy)->metadata.get_number("general.sampling.temp") == 0);
+  CHECK(resolve_sampling({}, io::open_model(greedy).generation_config).temperature == 0);
+  CHECK(back(greedy).at("do_sample") == false);
+  CHECK_FALSE(back(greedy).contains("temperature"));
+
+  const std::string silent = with({{"eos_token_id", 1}});
+  CHECK(io::open_model(silent).generation_config.empty());
+  CHECK_FALSE(back(silent).contains("do_sample"));
+
+  io::write_file_atomically(directory + "/generation_config.json", "{\"top_k\": -3}");
+  ConvertOptions options;
+  options.model = directory;
+  options.output = directory + "/out.gguf";
+  CHECK(contains(lumen::testing::refusal(ErrorKind::kMalformed, [&] { convert(options); }),
+                 "generation_config.json: key 'top_k': found the number -3, expected an integer"));
 }
 
 TEST_CASE("PyTorch checkpoints become safetensors, in shards if they are large") {

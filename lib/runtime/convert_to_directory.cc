@@ -135,7 +135,8 @@ Files files_of_gguf(const io::ModelFiles& files, io::Json& config) {
   }
   config = new_config(files);
   const PromptFormat format = PromptFormat::load(files, "");
-  io::Json generation = io::Json::object();
+  io::Json generation = files.generation_config;
+  shorten_numbers(generation);
   const text::SpecialIds& special = format.tokenizer()->special_ids();
   // null where there is none, or transformers would take the numbers of another vocabulary.
   for (const auto& [key, id] :

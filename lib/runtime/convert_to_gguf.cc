@@ -89,6 +89,8 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
   const std::string architecture = io::gguf_architecture(files.config);
   if (!source.parameters) checked_parameters(files, nullptr);
   io::set_gguf_config(files.config, writer);
+  with_context("generation_config.json",
+               [&] { io::set_gguf_sampling(files.generation_config, writer); });
   const std::string path = files.path.substr(0, files.path.find_last_not_of('/') + 1);
   writer.set("general.name", path.substr(path.rfind('/') + 1));
   set_tokenizer(files, writer);

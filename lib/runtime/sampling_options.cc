@@ -251,15 +251,15 @@ std::vector<Field> SamplingOptions::fields() {
   return all;
 }
 
-SamplingSettings resolve_sampling(const SamplingOptions& options,
-                                  const io::Json& generation_config) {
+SamplingSettings resolve_sampling(const SamplingOptions& options, const io::Json& generation_config,
+                                  std::string_view place) {
   SamplingSettings settings;
   // What the model proposes is read, and may be wrong, only where no option replaces it.
   auto choose = [&](const std::optional<double>& option, const char* key, double lo, double hi,
                     double& setting) {
     setting = option ? *option : io::get_number(generation_config, key, lo, hi, setting);
   };
-  with_context("generation_config.json", [&] {
+  with_context(std::string(place), [&] {
     choose(options.temperature, "temperature", 0, 100, settings.temperature);
     if (!options.temperature && !io::get_bool(generation_config, "do_sample", true)) {
       settings.temperature = 0;

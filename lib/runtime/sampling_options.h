@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lib/base/fields.h"
@@ -115,9 +116,10 @@ struct SamplingSettings {
 // Each value from `options`, else from a generation_config.json (temperature, top_k, top_p, min_p,
 // repetition_penalty, typical_p; do_sample false: temperature 0), else the default above; a seed
 // that nobody gave is drawn from the system. `logit_bias` is left empty: see resolve_logit_bias.
-// Throws Error(kMalformed) naming a key of `generation_config` that is out of range.
-SamplingSettings resolve_sampling(const SamplingOptions& options,
-                                  const io::Json& generation_config);
+// Throws Error(kMalformed) naming a key of `generation_config` that is out of range, and `place`,
+// where that is from.
+SamplingSettings resolve_sampling(const SamplingOptions& options, const io::Json& generation_config,
+                                  std::string_view place = "generation_config.json");
 
 // The tokens that `biases` are for, in a model with `vocab` logits. Throws Error(kUsage) for an id
 // beyond them, and for a text that is not exactly one token, where it stands inside a longer text:

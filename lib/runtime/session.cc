@@ -184,7 +184,10 @@ Generator make_generator(const RunOptions& options, Session& session) {
 }
 
 SamplingSettings sampling_settings(const SamplingOptions& options, const Session& session) {
-  SamplingSettings settings = resolve_sampling(options, session.files.generation_config);
+  const io::ModelFiles& files = session.files;
+  const std::string_view place =
+      files.gguf != nullptr ? "general.sampling of the GGUF file" : "generation_config.json";
+  SamplingSettings settings = resolve_sampling(options, files.generation_config, place);
   settings.logit_bias =
       resolve_logit_bias(options.logit_bias, *session.format.tokenizer(), session.model->vocab());
   if (options.ignore_eos) {
