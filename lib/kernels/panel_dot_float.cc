@@ -149,7 +149,7 @@ struct FloatPanels {
     for (; k + Sums::kStep <= w.cols; k += Sums::kStep) {
       const auto* p = panel + k * kPanelRows;
       for (size_t line = 0; line < Sums::kStep * kPanelRows * sizeof *p; line += 64) {
-        fetch_panel_ahead(reinterpret_cast<const char*>(p) + line);
+        fetch_panel_ahead<kRows>(reinterpret_cast<const char*>(p) + line);
       }
       sums.template add<Sums::kStep>(p, x + k, x_stride);
     }
@@ -175,7 +175,7 @@ struct ShortPanels {
     Sums sums;
     const std::byte* group = parts.groups;
     for (int64_t k = 0; k < w.cols; k += kGroupColumns, group += kGroupBytes) {
-      for (int64_t line = 0; line < kGroupBytes; line += 64) fetch_panel_ahead(group + line);
+      for (int64_t line = 0; line < kGroupBytes; line += 64) fetch_panel_ahead<kRows>(group + line);
       if (HWY_LIKELY(patched >= (k + kGroupColumns) * kPanelRows)) {
         sums.add_group(group, x + k, x_stride);
         continue;

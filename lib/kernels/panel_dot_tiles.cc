@@ -180,7 +180,7 @@ LUMEN_PIECE void add_subs(const uint8_t* p, int group, const Scales& scales, int
   if constexpr (kIndex < kIndices<Format>) {
     using State = UnderWay<Format, kRows>;
     const int64_t sub = first + kIndex, at = sub & (State::kScales - 1);
-    fetch_ahead<Format, kIndex>(p, 0, group);
+    fetch_ahead<Format, kRows, kIndex>(p, 0, group);
     expand_quads<Format, kIndex, 0>(p, 0, group, -Format::kOffset,
                                     under_way.codes[sub & (State::kCodes - 1)]);
     Isa::store(scales.template scale<kIndex>(group), under_way.scale[at]);

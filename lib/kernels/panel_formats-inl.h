@@ -390,7 +390,7 @@ inline constexpr int kIndices = info(Format::kType).block_elements / Format::kSu
 // block at once would be more lines than the core can wait for. The first of kParts parts reads all
 // lines of a block, the others find them in L1; what the first part reads last has been under way
 // for so much shorter, which is made up for by the distance.
-template <class Format, int kIndex>
+template <class Format, int kRows, int kIndex>
 LUMEN_PIECE void fetch_ahead(const uint8_t* block, int part, int group) {
   constexpr int kParts = kPanelRows / Isa::kLanes;
   constexpr int kBytes = kPanelRows * info(Format::kType).block_bytes;
@@ -398,7 +398,7 @@ LUMEN_PIECE void fetch_ahead(const uint8_t* block, int part, int group) {
   constexpr int kFirst = kLines * kIndex / kIndices<Format>,
                 kEnd = kLines * (kIndex + 1) / kIndices<Format>;
   block += kBytes / kParts * (kParts - 1) + (part * Format::kGroups + group) * kShare;
-  for (int line = kFirst; line < kEnd; ++line) fetch_panel_ahead(block + 64 * line);
+  for (int line = kFirst; line < kEnd; ++line) fetch_panel_ahead<kRows>(block + 64 * line);
 }
 
 // Stores the codes of a sub-block, `added` to each modulo 256: [kSub / 4][16][4] in all parts.

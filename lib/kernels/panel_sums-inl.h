@@ -81,7 +81,7 @@ LUMEN_PIECE void add_subs(const uint8_t* p, int part, int group, const Scales& s
                           const CodeStrip& x, typename Isa::Floats* y) {
   if constexpr (kIndex < kIndices<Format>) {
     using Place = PlaceInStrip<Format, kRows, kIndex>;
-    fetch_ahead<Format, kIndex>(p, part, group);
+    fetch_ahead<Format, kRows, kIndex>(p, part, group);
     constexpr int kShift = Format::template kShift<kIndex>;
     PanelSum<Format, kIndex> sums[kRows];
     for (int r = 0; r < kRows; ++r) {
@@ -190,7 +190,7 @@ template <class Format, int kIndex, class Scales>
 LUMEN_PIECE void expand_subs(const uint8_t* p, int part, int group, const Scales& scales, int added,
                              int64_t sub, const CodePanel& to) {
   if constexpr (kIndex < kIndices<Format>) {
-    fetch_ahead<Format, kIndex>(p, part, group);
+    fetch_ahead<Format, Isa::kMostRows, kIndex>(p, part, group);
     expand_quads<Format, kIndex, 0>(p, part, group, added,
                                     to.codes + sub * Format::kSub * kPanelRows);
     const int64_t at = kPanelRows * sub + Isa::kLanes * part;

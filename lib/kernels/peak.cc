@@ -42,7 +42,7 @@ uint64_t sum_words(const uint64_t* words, size_t count) {
   auto a = hn::Zero(d), b = a, c = a, e = a;
   size_t i = 0;
   for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    for (size_t k = 0; k < 4 * lanes; k += kLine) fetch_panel_ahead(words + i + k);
+    for (size_t k = 0; k < 4 * lanes; k += kLine) fetch_panel_ahead<1>(words + i + k);
     a = hn::Add(a, hn::LoadU(d, words + i));
     b = hn::Add(b, hn::LoadU(d, words + i + lanes));
     c = hn::Add(c, hn::LoadU(d, words + i + 2 * lanes));

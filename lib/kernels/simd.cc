@@ -203,12 +203,14 @@ bool fast_bf16_dot() {
   return fast && has_bf16_dot() && allowed_targets() & HWY_AVX3;
 }
 
-const PanelPrefetch panel_prefetch = is_zen_5_or_later()    ? PanelPrefetch{6144, 0}
-                                     : is_zen_4()           ? PanelPrefetch{0, 1024}
-                                     : is_zen_3_or_later()  ? PanelPrefetch{1024, 0}
-                                     : has_tile_registers() ? PanelPrefetch{1536, 4096}
-                                     : HWY_ARCH_X86_64      ? PanelPrefetch{2048, 8192}
-                                                            : PanelPrefetch{4096, 0};
+const PanelPrefetch panel_prefetch_one_row = is_zen_5_or_later()    ? PanelPrefetch{6144, 0}
+                                             : is_zen_4()           ? PanelPrefetch{0, 1024}
+                                             : is_zen_3_or_later()  ? PanelPrefetch{1024, 0}
+                                             : has_tile_registers() ? PanelPrefetch{1536, 4096}
+                                             : HWY_ARCH_X86_64      ? PanelPrefetch{2048, 8192}
+                                                                    : PanelPrefetch{4096, 0};
+const PanelPrefetch panel_prefetch_rows =
+    is_zen_4() ? PanelPrefetch{2048, 8192} : panel_prefetch_one_row;
 
 void force_simd_target(std::string_view name) {
   const std::vector<std::string> compiled = compiled_simd_targets();

@@ -48,18 +48,21 @@ bool has_bf16_dot();
 bool fast_bf16_dot();
 
 // How many bytes ahead of the loads panels of weights are fetched into the first and the second
-// cache on this CPU, 0 for not at all; derived in README.md. Set before main.
+// cache on this CPU, 0 for not at all, where they meet one row of x and where they meet several;
+// derived in README.md. Set before main.
 struct PanelPrefetch {
   int64_t first, second;
 };
-extern const PanelPrefetch panel_prefetch;
+extern const PanelPrefetch panel_prefetch_one_row, panel_prefetch_rows;
 
-// Fetches what lies ahead of a line of a panel. Always inline: a call would move all sums to
-// memory.
+// Fetches what lies ahead of a line of a panel that meets kRows rows of x. Always inline: a call
+// would move all sums to memory.
+template <int kRows>
 [[gnu::always_inline]] inline void fetch_panel_ahead(const void* line) {
+  const PanelPrefetch& ahead = kRows == 1 ? panel_prefetch_one_row : panel_prefetch_rows;
   const char* p = static_cast<const char*>(line);
-  if (panel_prefetch.second != 0) __builtin_prefetch(p + panel_prefetch.second, 0, 2);
-  if (panel_prefetch.first != 0) __builtin_prefetch(p + panel_prefetch.first, 0, 3);
+  if (ahead.second != 0) __builtin_prefetch(p + ahead.second, 0, 2);
+  if (ahead.first != 0) __builtin_prefetch(p + ahead.first, 0, 3);
 }
 
 // Restricts dispatch to `name` or anything below it (LUMEN_SIMD). Throws Error(kUsage) for an
