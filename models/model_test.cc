@@ -400,6 +400,10 @@ TEST_CASE("what a family may say and Lumen does not compute is refused by its ke
   refused("nemotron", "hidden_act", "tanh");
   refused("deepseek_v2", "mlp_bias", true);
   refused("deepseek_v2", "norm_topk_prob", true);
+  refused("minimax_m2", "scoring_func", "softmax");
+  refused("minimax_m2", "use_qk_norm", false);
+  refused("minimax_m2", "shared_intermediate_size", 16);
+  refused("minimax_m2", "attn_type_list", {1, 0});
 }
 
 TEST_CASE("layers of Gemma 4 that share what no layer has are refused") {
@@ -452,6 +456,7 @@ TEST_CASE("configs of mixtures that say what cannot be are refused by the key") 
   refused("glm4_moe", "n_group", 3);
   refused("glm4_moe", "n_shared_experts", "one");
   refused("glm4_moe", "use_qk_norm", 1);
+  refused("minimax_m2", "num_experts_per_tok", 5);
 }
 
 TEST_CASE("sizes of Mamba-2 that do not fit are refused") {

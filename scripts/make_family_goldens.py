@@ -108,6 +108,10 @@ CASES = {
         "position_embedding_type": "rope", "attention_bias": True}),
     "mixtral": ("Mixtral", {"num_local_experts": 3, "num_experts_per_tok": 2,
                             "sliding_window": 5}),
+    "minimaxm2": ("MiniMaxM2", {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8,
+                                "rotary_dim": 4}),
+    "minimaxm2-whole": ("MiniMaxM2", {"num_local_experts": 4, "num_experts_per_tok": 3,
+                                      "head_dim": 12, "rope_scaling": YARN}),
     "qwen3moe": ("Qwen3Moe", {"num_experts": 4, "num_experts_per_tok": 2, "head_dim": 8,
                               "moe_intermediate_size": 12, "norm_topk_prob": True,
                               "num_hidden_layers": 3, "mlp_only_layers": [1]}),
@@ -244,7 +248,7 @@ def by_expert(kind, values):
     """Experts as Lumen has them, each with matrices of its own, from transformers' fused ones. So
     they are in files of all families but gpt-oss, Qwen3.5 and Granite, of which those without experts have
     the layer that all tokens go through as it is."""
-    mixtral = kind == "Mixtral"
+    mixtral = kind in ("Mixtral", "MiniMaxM2")
     short = mixtral or kind == "Lfm2Moe"
     names = ("w1", "w3", "w2") if short else ("gate_proj", "up_proj", "down_proj")
     has_experts = any(".experts." in name for name in values)

@@ -215,6 +215,33 @@ void complete_qwen2_moe(Json& config) {
   config["layer_types"] = std::move(types);
 }
 
+// As MiniMaxM2Config has it. Published configs say how many numbers of a head rotate, not which
+// part.
+void complete_minimax_m2(Json& config) {
+  rename_key(config, "num_experts", "num_local_experts");
+  set_defaults(config, {{"vocab_size", 200064},
+                        {"hidden_size", 3072},
+                        {"intermediate_size", 1536},
+                        {"num_hidden_layers", 62},
+                        {"num_attention_heads", 48},
+                        {"num_key_value_heads", 8},
+                        {"head_dim", 128},
+                        {"max_position_embeddings", 196608},
+                        {"rope_theta", 5e6},
+                        {"num_local_experts", 256},
+                        {"num_experts_per_tok", 8},
+                        {"tie_word_embeddings", false}});
+  if (find_value(config, "rotary_dim") == nullptr) return;
+  const int64_t head_dim = get_int(config, "head_dim", 1, limits::kDim);
+  const int64_t rotary_dim = get_int(config, "rotary_dim", 1, head_dim);
+  const double part = static_cast<double>(rotary_dim) / static_cast<double>(head_dim);
+  set_default(config, "partial_rotary_factor", part);
+  if (const double said = get_number(config, "partial_rotary_factor", 0, 1); said != part) {
+    fail(ErrorKind::kMalformed, "rotary_dim ", rotary_dim, " is not partial_rotary_factor ", said,
+         " of head_dim ", head_dim);
+  }
+}
+
 // As OlmoeConfig has it.
 void complete_olmoe(Json& config) {
   rename_key(config, "num_local_experts", "num_experts");
@@ -740,6 +767,7 @@ constexpr Family kFamilies[] = {
     {"hunyuan_v1_dense", complete_hunyuan},
     {"lfm2", complete_lfm2},
     {"lfm2_moe", complete_lfm2_moe},
+    {"minimax_m2", complete_minimax_m2},
     {"nemotron", complete_nemotron},
     {"olmo3", complete_olmo3},
     {"olmoe", complete_olmoe},

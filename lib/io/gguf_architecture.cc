@@ -88,10 +88,14 @@ constexpr auto kFusedInputs = std::to_array<Renaming>(
 constexpr Renaming kFused[] = {{"attn_qkv", "self_attn.qkv_proj"}, {"ffn_up", "mlp.gate_up_proj"}};
 
 // Matrices of all experts are one tensor.
-constexpr Renaming kMixtral[] = {{"ffn_gate_inp", "block_sparse_moe.gate"},
-                                 {"ffn_gate_exps", "block_sparse_moe.experts.*.w1"},
-                                 {"ffn_up_exps", "block_sparse_moe.experts.*.w3"},
-                                 {"ffn_down_exps", "block_sparse_moe.experts.*.w2"}};
+constexpr auto kMinimax = std::to_array<Renaming>({
+    {"ffn_gate_inp", "block_sparse_moe.gate"},
+    {"ffn_gate_exps", "block_sparse_moe.experts.*.w1"},
+    {"ffn_up_exps", "block_sparse_moe.experts.*.w3"},
+    {"ffn_down_exps", "block_sparse_moe.experts.*.w2"},
+    {"exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias"},
+});
+constexpr std::span kMixtral = std::span(kMinimax).first(4);  // without corrections
 constexpr auto kQwen2Moe = std::to_array<Renaming>({
     {"ffn_gate_inp", "mlp.gate"},
     {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
@@ -225,6 +229,7 @@ constexpr Architecture kArchitectures[] = {
     {"granitehybrid", "granitemoehybrid", RotaryRows::kPairsInGguf, kGraniteHybrid},
     {"granitemoe", "granitemoe", RotaryRows::kPairsInGguf, kGraniteMoe},
     {"hunyuan-dense", "hunyuan_v1_dense", RotaryRows::kHalves, kHunyuan},
+    {"minimax-m2", "minimax_m2", RotaryRows::kHalves, kMinimax},
     {"mistral3", "ministral3", RotaryRows::kPairsInGguf},
     {"command-r", "cohere", RotaryRows::kPairs},
     {"cohere2", "cohere2", RotaryRows::kPairs},

@@ -1,7 +1,8 @@
-// What files of mixtures of experts say of those: Qwen's, OLMoE's, GLM-4.5's, ERNIE's, and what
-// others have likewise.
-// Keys: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+// What files of mixtures of experts say of those: Qwen's, OLMoE's, GLM-4.5's, ERNIE's,
+// MiniMax-M2's, and what others have likewise. Keys:
+// https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "lib/base/error.h"
@@ -187,6 +188,23 @@ void write_ernie4_5_moe(const Json& config, const KeyWriter& keys) {
   keys.integer(kSharedCount, shared);
   if (shared == 0) return;
   keys.integer(kSharedLength, shared * get_int(config, "moe_intermediate_size", 1, limits::kDim));
+}
+
+// What all experts have is the size of feed-forward layers.
+void read_minimax_m2(const ArchitectureKeys& keys, Json& config) {
+  say_rotary_factor(config);
+  const double part = config["partial_rotary_factor"].get<double>();
+  config["rotary_dim"] = std::llround(part * config["head_dim"].get<double>());
+  read_experts(keys, "num_local_experts", config);
+  config["intermediate_size"] =
+      keys.integer_or(config["intermediate_size"].get<int64_t>(), kExpertLength, limits::kDim);
+  read_gating(keys, /*only=*/true, config);
+}
+
+void write_minimax_m2(const Json& config, const KeyWriter& keys) {
+  require_own_output(config);
+  write_experts(config, "num_local_experts", "intermediate_size", keys);
+  keys.integer(kGating, kSigmoid);
 }
 
 int64_t expert_count(const ArchitectureKeys& keys) {

@@ -396,6 +396,7 @@ constexpr Own kOwn[] = {
     {"phi2", read_phi2, write_no_more},
     {"command-r", read_cohere, write_cohere},
     {"cohere2", read_cohere2, write_cohere2},
+    {"minimax-m2", read_minimax_m2, write_minimax_m2},
     {"olmoe", read_olmoe, write_olmoe},
     {"qwen2moe", read_qwen2moe, write_qwen2moe},
     {"gemma", read_gemma, write_no_windows},

@@ -13,10 +13,12 @@ namespace lumen::io {
 using ReadFamily = void(const ArchitectureKeys& keys, Json& config);
 using WriteFamily = void(const Json& config, const KeyWriter& keys);
 
-// Mixtures of experts of Qwen2 and Qwen3, OLMoE, GLM-4.5, LFM2 and ERNIE 4.5 (gguf_experts.cc).
-ReadFamily read_qwen2moe, read_qwen3moe, read_olmoe, read_glm4moe, read_lfm2moe, read_ernie4_5_moe;
+// Mixtures of experts of Qwen2 and Qwen3, OLMoE, GLM-4.5, LFM2, ERNIE 4.5 and MiniMax-M2
+// (gguf_experts.cc).
+ReadFamily read_qwen2moe, read_qwen3moe, read_olmoe, read_glm4moe, read_lfm2moe, read_ernie4_5_moe,
+    read_minimax_m2;
 WriteFamily write_qwen2moe, write_qwen3moe, write_olmoe, write_glm4moe, write_lfm2moe,
-    write_ernie4_5_moe;
+    write_ernie4_5_moe, write_minimax_m2;
 // Gated DeltaNets: Qwen3-Next and Qwen3.5 (gguf_delta_net.cc).
 ReadFamily read_qwen35, read_qwen35moe, read_qwen3next;
 WriteFamily write_qwen35, write_qwen35moe, write_qwen3next;

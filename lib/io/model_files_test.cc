@@ -284,7 +284,7 @@ TEST_CASE("a config of LFM2 says which layers have attention, and how wide the o
   }
 }
 
-TEST_CASE("configs of LFM2, ERNIE 4.5 and GLM-4.5 say which layers have experts") {
+TEST_CASE("configs of mixtures say which layers have experts, and how many") {
   std::string sizes = kSizes;
   sizes.replace(sizes.find("layers\": 1"), 10, "layers\": 4");
   const auto config = [&](const std::string& more) {
@@ -312,8 +312,15 @@ TEST_CASE("configs of LFM2, ERNIE 4.5 and GLM-4.5 say which layers have experts"
   CHECK(glm["partial_rotary_factor"] == 0.5);
   CHECK(glm["num_nextn_predict_layers"] == 1);
   CHECK(config(R"("glm4_moe", "num_mtp_layers": 0)")["num_nextn_predict_layers"] == 0);
+  const Json minimax = config(R"("minimax_m2", "head_dim": 16, "rotary_dim": 8)");
+  CHECK(minimax["partial_rotary_factor"] == 0.5);
+  CHECK(minimax["num_local_experts"] == 256);
+  CHECK(minimax["rope_theta"] == 5e6);
   for (const auto& [text, key] :
-       {std::pair(R"("lfm2_moe", "num_dense_layers": -1)", "num_dense_layers"),
+       {std::pair(R"("minimax_m2", "head_dim": 16, "rotary_dim": 17)", "rotary_dim"),
+        std::pair(R"("minimax_m2", "head_dim": 16, "rotary_dim": 8, "partial_rotary_factor": 1)",
+                  "rotary_dim 8 is not partial_rotary_factor 1 of head_dim 16"),
+        std::pair(R"("lfm2_moe", "num_dense_layers": -1)", "num_dense_layers"),
         std::pair(R"("lfm2_moe", "full_attn_idxs": [4])", "full_attn_idxs"),
         std::pair(R"("ernie4_5_moe", "moe_k": 0)", "moe_k"),
         std::pair(R"("ernie4_5_moe", "moe_num_experts": [64, 64])", "moe_num_experts"),

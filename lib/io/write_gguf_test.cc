@@ -486,6 +486,8 @@ TEST_CASE("names go to GGUF and back") {
       {"qwen2moe", "mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight"},
       {"qwen2moe", "mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight"},
       {"olmoe", "mlp.gate.weight", "ffn_gate_inp.weight"},
+      {"minimax-m2", "block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias"},
+      {"minimax-m2", "block_sparse_moe.gate.weight", "ffn_gate_inp.weight"},
       {"glm4", "post_self_attn_layernorm.weight", "post_attention_norm.weight"},
       {"glm4", "post_attention_layernorm.weight", "ffn_norm.weight"},
       {"glm4", "mlp.gate_up_proj.weight", "ffn_up.weight"},

@@ -193,6 +193,8 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
               {{"moe_layer_start_index", 0}, {"moe_layer_end_index", 0}, {"mlp_only_layers", {1}}}),
       "layers without experts behind those with some cannot be written as GGUF for "
       "ernie4_5-moe, whose readers look for them in front"));
+  CHECK(contains(refused("minimax_m2", {{"tie_word_embeddings", true}}),
+                 "tie_word_embeddings true cannot be written as GGUF for minimax-m2"));
   CHECK(contains(refused("granitemoehybrid", {{"mamba_proj_bias", true}}),
                  "mamba_proj_bias true cannot be written as GGUF for granitehybrid"));
   CHECK(contains(refused("granitemoehybrid", {{"time_step_limit", {0.1, 1.5}}}),

@@ -77,6 +77,7 @@ std::string_view architecture_class(const std::string& model_type) {
       {"olmo3", "Olmo3ForCausalLM"},
       {"phi3", "Phi3ForCausalLM"},
       {"mixtral", "MixtralForCausalLM"},
+      {"minimax_m2", "MiniMaxM2ForCausalLM"},
       {"qwen3_moe", "Qwen3MoeForCausalLM"},
       {"smollm3", "SmolLM3ForCausalLM"},
       {"gpt_oss", "GptOssForCausalLM"},
