@@ -398,6 +398,7 @@ TEST_CASE("what a family may say and Lumen does not compute is refused by its ke
   refused("phi", "tie_word_embeddings", true);
   refused("qwen2_moe", "hidden_act", "gelu");
   refused("nemotron", "hidden_act", "tanh");
+  refused("arcee", "hidden_act", "tanh");
   refused("deepseek_v2", "mlp_bias", true);
   refused("deepseek_v2", "norm_topk_prob", true);
   refused("minimax_m2", "scoring_func", "softmax");
@@ -457,6 +458,11 @@ TEST_CASE("configs of mixtures that say what cannot be are refused by the key") 
   refused("glm4_moe", "n_shared_experts", "one");
   refused("glm4_moe", "use_qk_norm", 1);
   refused("minimax_m2", "num_experts_per_tok", 5);
+  refused("hunyuan_v1_moe", "num_experts_per_tok", 5);
+  refused("exaone_moe", "n_group", 3);
+  refused("exaone_moe", "layer_types", {"full_attention"});
+  refused("dots1", "topk_group", 2);
+  refused("dots1", "sliding_window", -1);
 }
 
 TEST_CASE("sizes of Mamba-2 that do not fit are refused") {

@@ -171,10 +171,22 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
   CHECK(contains(refused("exaone4", {{"sliding_window", 3},
                                      {"layer_types", {"full_attention", "full_attention"}}}),
                  "layers without rotation cannot be written as GGUF for exaone4"));
+  CHECK(contains(refused("exaone_moe", {{"sliding_window", nullptr},
+                                        {"layer_types", io::periodic_layer_types(4, 1)}}),
+                 "layer 0 has no sliding window, which cannot be written as GGUF for exaone-moe"));
+  CHECK(contains(refused("exaone_moe", {{"num_shared_experts", 0}, {"n_shared_experts", 0}}),
+                 "num_shared_experts 0 cannot be written as GGUF for exaone-moe, whose readers"));
   CHECK(contains(refused("hunyuan_v1_dense", {{"attention_bias", true}}),
                  "attention_bias true cannot be written as GGUF for hunyuan-dense"));
+  CHECK(contains(refused("hunyuan_v1_moe", {{"attention_bias", true}}),
+                 "attention_bias true cannot be written as GGUF for hunyuan-moe"));
   CHECK(contains(refused("nemotron", {{"tie_word_embeddings", true}}),
                  "tie_word_embeddings true cannot be written as GGUF for nemotron"));
+  for (const char* key : {"attention_bias", "mlp_bias"}) {
+    CHECK(contains(refused("arcee", {{key, true}}),
+                   str(key, " true cannot be written as GGUF for arcee")));
+  }
+  CHECK(contains(refused("arcee", {{"hidden_act", "silu"}}), "where it is relu2"));
   CHECK(contains(refused("lfm2", {{"conv_bias", true}}),
                  "conv_bias true cannot be written as GGUF for lfm2"));
   CHECK(contains(refused("lfm2_moe", {{"norm_topk_prob", false}}),
@@ -195,6 +207,15 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
       "ernie4_5-moe, whose readers look for them in front"));
   CHECK(contains(refused("minimax_m2", {{"tie_word_embeddings", true}}),
                  "tie_word_embeddings true cannot be written as GGUF for minimax-m2"));
+  CHECK(contains(
+      refused("dots1", {{"sliding_window", 3}, {"max_window_layers", 1}}),
+      "layer 1 has a sliding window of 3 tokens, which cannot be written as GGUF for dots1"));
+  CHECK(contains(refused("dots1", {{"attention_bias", true}}),
+                 "attention_bias true cannot be written as GGUF for dots1"));
+  CHECK(contains(refused("dots1", {{"n_shared_experts", 0}}),
+                 "n_shared_experts 0 cannot be written as GGUF for dots1, whose readers look"));
+  CHECK(contains(refused("dots1", {{"tie_word_embeddings", true}}),
+                 "tie_word_embeddings true cannot be written as GGUF for dots1"));
   CHECK(contains(refused("granitemoehybrid", {{"mamba_proj_bias", true}}),
                  "mamba_proj_bias true cannot be written as GGUF for granitehybrid"));
   CHECK(contains(refused("granitemoehybrid", {{"time_step_limit", {0.1, 1.5}}}),
