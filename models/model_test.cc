@@ -241,6 +241,7 @@ TEST_CASE("every parameter influences the logits") {
         values(model.logits(model.hidden(token_ids(kIds, 1), position(0), nullptr)));
     for (const auto& [name, tensor] : parameters.named()) {
       INFO(name);
+      if (name.ends_with("act_fn.eps")) continue;  // no number is as near to 0
       Array array = tensor.node()->value;
       auto elements = array.as_mutable<float>();
       const std::vector<float> saved(elements.begin(), elements.end());
@@ -399,6 +400,7 @@ TEST_CASE("what a family may say and Lumen does not compute is refused by its ke
   refused("qwen2_moe", "hidden_act", "gelu");
   refused("nemotron", "hidden_act", "tanh");
   refused("arcee", "hidden_act", "tanh");
+  refused("llama", "hidden_act", "xielu");
   refused("deepseek_v2", "mlp_bias", true);
   refused("deepseek_v2", "norm_topk_prob", true);
   refused("minimax_m2", "scoring_func", "softmax");

@@ -131,6 +131,11 @@ CASES = {
                           "num_attention_heads": 4, "num_key_value_heads": 2}),
     "cohere2": ("Cohere2", {"sliding_window": 3, "num_hidden_layers": 4}),
     "nemotron": ("Nemotron", {"head_dim": 12, "attention_bias": True, "mlp_bias": True}),
+    "apertus": ("Apertus", {"rope_theta": 1e4, "rope_scaling": LLAMA3}),
+    "apertus-plain": ("Apertus", {"attention_bias": True, "tie_word_embeddings": True,
+                                  "num_attention_heads": 4, "num_key_value_heads": 2,
+                                  "rope_parameters": {"rope_type": "default",
+                                                      "rope_theta": 1e4}}),
     "arcee": ("Arcee", {"head_dim": 12, "attention_bias": True, "mlp_bias": True,
                         "rope_scaling": YARN}),
     "phi": ("Phi", {"num_key_value_heads": 2}),
@@ -343,7 +348,7 @@ def main():
         model = getattr(transformers, kind + "ForCausalLM")(config).double().eval()
         state = dict(model.named_parameters()) | {
             name: buffer for name, buffer in model.named_buffers()
-            if any(part in name for part in ("correction", "expert_bias", "layer_scalar"))}
+            if any(part in name for part in ("correction", "expert_bias", "layer_scalar", "act_fn"))}
         with torch.no_grad():
             for name, parameter in state.items():
                 parameter.add_(torch.randn_like(parameter) * 0.3)

@@ -595,6 +595,27 @@ void complete_nemotron(Json& config) {
                         {"tie_word_embeddings", false}});
 }
 
+// As ApertusConfig has it. Without a scaling of rotation it has Llama 3's.
+void complete_apertus(Json& config) {
+  set_defaults(config, {{"vocab_size", 131072},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 14336},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 32},
+                        {"hidden_act", "xielu"},
+                        {"max_position_embeddings", 65536},
+                        {"rms_norm_eps", 1e-5},
+                        {"rope_theta", 1.2e7},
+                        {"tie_word_embeddings", false}});
+  if (find_value(config, "rope_parameters") != nullptr) return;
+  set_default(config, "rope_scaling",
+              {{"rope_type", "llama3"},
+               {"factor", 8.0},
+               {"low_freq_factor", 1.0},
+               {"high_freq_factor", 4.0},
+               {"original_max_position_embeddings", 8192}});
+}
+
 // As ArceeConfig has it.
 void complete_arcee(Json& config) {
   set_defaults(config, {{"vocab_size", 32000},
@@ -797,6 +818,12 @@ void complete_deepseek_v3(Json& config) {
   complete_any_deepseek(config);
 }
 
+// Another name of the same, which transformers does not have.
+void complete_kimi_k2(Json& config) {
+  config["model_type"] = "deepseek_v3";
+  complete_deepseek_v3(config);
+}
+
 // As Glm4MoeLiteConfig has it.
 void complete_glm4_moe_lite(Json& config) {
   set_defaults(config, {{"vocab_size", 154880},
@@ -826,6 +853,7 @@ struct Family {
   void (*complete)(Json& config);
 };
 constexpr Family kFamilies[] = {
+    {"apertus", complete_apertus},
     {"arcee", complete_arcee},
     {"cohere", complete_cohere},
     {"cohere2", complete_cohere2},
@@ -851,6 +879,7 @@ constexpr Family kFamilies[] = {
     {"granitemoeshared", complete_granite_moe},
     {"hunyuan_v1_dense", complete_hunyuan},
     {"hunyuan_v1_moe", complete_hunyuan_moe},
+    {"kimi_k2", complete_kimi_k2},
     {"lfm2", complete_lfm2},
     {"lfm2_moe", complete_lfm2_moe},
     {"minimax_m2", complete_minimax_m2},

@@ -55,6 +55,8 @@ constexpr Renaming kGemma4Model[] = {
     {"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"},
     {"per_layer_model_proj.weight", "model.per_layer_model_projection.weight"},
     {"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight"}};
+constexpr Renaming kApertus[] = {{"attn_norm", "attention_layernorm"},
+                                 {"ffn_norm", "feedforward_layernorm"}};
 constexpr Renaming kGlm4[] = {{"post_attention_norm", "post_self_attn_layernorm"},
                               {"post_ffw_norm", "post_mlp_layernorm"},
                               {"ffn_up", "mlp.gate_up_proj"}};
@@ -246,6 +248,7 @@ constexpr Architecture kArchitectures[] = {
     {"hunyuan-moe", "hunyuan_v1_moe", RotaryRows::kHalves, kHunyuan},
     {"minimax-m2", "minimax_m2", RotaryRows::kHalves, kMinimax},
     {"mistral3", "ministral3", RotaryRows::kPairsInGguf},
+    {"apertus", "apertus", RotaryRows::kHalves, kApertus},
     {"arcee", "arcee", RotaryRows::kPairsInGguf},
     {"command-r", "cohere", RotaryRows::kPairs},
     {"cohere2", "cohere2", RotaryRows::kPairs},

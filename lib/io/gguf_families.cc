@@ -373,6 +373,15 @@ void write_arcee(const Json& config, const KeyWriter&) {
   for (const char* key : {"attention_bias", "mlp_bias"}) require_no_bias(config, key);
 }
 
+void read_apertus(const ArchitectureKeys&, Json& config) {
+  config["hidden_act"] = "xielu";
+}
+
+void write_apertus(const Json& config, const KeyWriter&) {
+  require_own_output(config);
+  require_no_bias(config, "attention_bias");
+}
+
 void read_phi2(const ArchitectureKeys&, Json& config) {
   say_rotary_factor(config);
   config["hidden_act"] = "gelu_new";
@@ -396,6 +405,7 @@ std::vector<std::string_view> activations_of(std::string_view architecture) {
   constexpr std::string_view kGelus[] = {"gemma",  "gemma2",     "gemma3",
                                          "gemma4", "starcoder2", "phi2"};
   if (architecture == "nemotron" || architecture == "arcee") return {"relu2"};
+  if (architecture == "apertus") return {"xielu"};
   if (std::find(std::begin(kGelus), std::end(kGelus), architecture) == std::end(kGelus)) {
     return {"silu", "swish"};
   }
@@ -436,6 +446,7 @@ constexpr Own kOwn[] = {
     {"lfm2", read_lfm2, write_convolutions},
     {"lfm2moe", read_lfm2moe, write_lfm2moe},
     {"nemotron", read_nemotron, write_nemotron},
+    {"apertus", read_apertus, write_apertus},
     {"arcee", read_arcee, write_arcee},
     {"phi2", read_phi2, write_no_more},
     {"command-r", read_cohere, write_cohere},

@@ -542,6 +542,8 @@ TEST_CASE("names go to GGUF and back") {
       {"qwen3next", "linear_attn.in_proj_qkvz.weight", "ssm_in.weight"},
       {"qwen3next", "linear_attn.in_proj_ba.weight", "ssm_ba.weight"},
       {"qwen3next", "mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight"},
+      {"apertus", "attention_layernorm.weight", "attn_norm.weight"},
+      {"apertus", "feedforward_layernorm.weight", "ffn_norm.weight"},
       {"arcee", "mlp.up_proj.weight", "ffn_up.weight"},
       {"nemotron", "mlp.up_proj.weight", "ffn_up.weight"}};
   for (const auto& [architecture, own, gguf] : kOwn) {

@@ -84,7 +84,8 @@ inline void make_sayable(io::Json& config) {
   }
   if (type == "nemotron") config["tie_word_embeddings"] = false;
   if (type == "starcoder2") config.erase("use_bias");
-  if (type == "arcee") {
+  if (type == "apertus") config["tie_word_embeddings"] = false;
+  if (type == "arcee" || type == "apertus") {
     for (const char* key : {"attention_bias", "mlp_bias"}) config.erase(key);
   }
   if (type.starts_with("cohere")) {

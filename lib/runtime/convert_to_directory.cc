@@ -95,6 +95,7 @@ std::string_view architecture_class(const std::string& model_type) {
       {"exaone_moe", "ExaoneMoeForCausalLM"},
       {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"},
       {"hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM"},
+      {"apertus", "ApertusForCausalLM"},
       {"arcee", "ArceeForCausalLM"},
       {"cohere", "CohereForCausalLM"},
       {"cohere2", "Cohere2ForCausalLM"},
