@@ -100,6 +100,16 @@ nn::SparseMlpShape experts_of(const io::Json& json, const nn::DecoderConfig& con
           .used = io::get_int(json, "num_experts_per_tok", 1, experts)};
 }
 
+nn::SparseMlpShape mixtral_experts_of(const io::Json& json, const nn::DecoderConfig& config) {
+  nn::SparseMlpShape experts = experts_of(json, config, "num_local_experts");
+  experts.name = "block_sparse_moe";
+  experts.gate = "w1";
+  experts.up = "w3";
+  experts.down = "w2";
+  experts.normalize = true;
+  return experts;
+}
+
 nn::SparseMlpShape qwen_experts_of(const io::Json& json, const nn::DecoderConfig& config) {
   nn::SparseMlpShape experts = experts_of(json, config, "num_experts");
   experts.intermediate = io::get_int(json, "moe_intermediate_size", 1, limits::kDim);

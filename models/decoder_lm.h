@@ -39,6 +39,8 @@ nn::LayerShape plain_layer(const nn::DecoderConfig& config);
 // used, each of intermediate_size. Throws Error(kUnsupported) for another activation than silu.
 nn::SparseMlpShape experts_of(const io::Json& json, const nn::DecoderConfig& config,
                               const char* count);
+// The same of Mixtral's: num_local_experts, whose weights add up to 1, with its names.
+nn::SparseMlpShape mixtral_experts_of(const io::Json& json, const nn::DecoderConfig& config);
 // The same of the keys of Qwen's mixtures: num_experts, moe_intermediate_size, norm_topk_prob.
 nn::SparseMlpShape qwen_experts_of(const io::Json& json, const nn::DecoderConfig& config);
 // The same with the expert that all tokens go through, of shared_expert_intermediate_size.

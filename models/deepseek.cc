@@ -1,10 +1,11 @@
 // DeepSeek-V2 (DeepSeek-AI 2024, "DeepSeek-V2"), DeepSeek-V3 and R1 (DeepSeek-AI 2024, "DeepSeek-V3
 // Technical Report"), Moonlight, which is built like V3, and GLM-4.7-Flash (Zhipu AI 2026).
 //
-// Loads DeepSeek-V2, V2-Lite, Coder-V2, V3, V3.1 and R1, Moonlight-16B-A3B and GLM-4.7-Flash.
-// Differs from plain Llama by multi-head latent attention and, but for the first layers, by
-// mixtures of experts with some that every token goes through. The chosen experts are those of
-// groups that are chosen first; V3's and GLM's scores are sigmoids, with a correction per expert.
+// Loads DeepSeek-V2, V2-Lite, Coder-V2, V3, V3.1 and R1, Moonlight-16B-A3B, Kimi K2 and
+// GLM-4.7-Flash. Differs from plain Llama by multi-head latent attention and, but for the first
+// layers, by mixtures of experts with some that every token goes through. The chosen experts are
+// those of groups that are chosen first; V3's and GLM's scores are sigmoids, with a correction per
+// expert.
 #include <cmath>
 
 #include "lib/base/error.h"

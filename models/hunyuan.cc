@@ -1,11 +1,22 @@
-// Hunyuan (Tencent 2025, the dense models of the "Hunyuan-A13B Technical Report").
+// Hunyuan (Tencent 2025, "Hunyuan-A13B Technical Report").
 //
-// Loads Hunyuan 0.5B, 1.8B, 4B and 7B. Differs from plain Llama by norms of every query and key
-// head, after rotation, whose base an `alpha` of rope_scaling stretches (NTK-aware scaling).
+// Loads Hunyuan 0.5B, 1.8B, 4B and 7B and Hunyuan-A13B. Differs from plain Llama by norms of every
+// query and key head, after rotation, whose base an `alpha` of rope_scaling stretches (NTK-aware
+// scaling). A13B has a mixture of experts in every layer, beside a layer of their size that all
+// tokens go through.
 #include "models/decoder_lm.h"
 
 namespace lumen::models {
 namespace hunyuan {
+
+nn::SparseMlpShape experts(const io::Json& json, const nn::DecoderConfig& config) {
+  nn::SparseMlpShape shape = experts_of(json, config, "num_experts");
+  add_shared_experts(1, shape);
+  shape.shared_name = "shared_mlp";
+  shape.router = "gate.wg";
+  shape.normalize = true;
+  return shape;
+}
 
 std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
   const nn::DecoderConfig config(json);
@@ -14,6 +25,7 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
   layer.attention.q_norm = "query_layernorm";
   layer.attention.k_norm = "key_layernorm";
   layer.attention.rotates_first = true;
+  if (io::get_string(json, "model_type") == "hunyuan_v1_moe") layer.experts = experts(json, config);
   return std::make_unique<DecoderLm>(json, config, parameters,
                                      DecoderShape{.layer = [=](int64_t) { return layer; }});
 }
@@ -37,10 +49,15 @@ std::vector<io::Json> tiny_configs() {
   biased["attention_bias"] = true;
   biased["tie_word_embeddings"] = false;
   biased.erase("rope_scaling");
-  return {base, biased};
+  io::Json mixture = base;
+  mixture.update({{"model_type", "hunyuan_v1_moe"},
+                  {"num_experts", 4},
+                  {"num_experts_per_tok", 2},
+                  {"moe_topk", 2}});
+  return {base, biased, mixture};
 }
 
-constexpr std::string_view kModelTypes[] = {"hunyuan_v1_dense"};
+constexpr std::string_view kModelTypes[] = {"hunyuan_v1_dense", "hunyuan_v1_moe"};
 
 }  // namespace hunyuan
 

@@ -11,12 +11,7 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
   const nn::DecoderConfig config(json);
   nn::LayerShape layer = plain_layer(config);
   layer.attention.window = config.sliding_window;
-  layer.experts = experts_of(json, config, "num_local_experts");
-  layer.experts->name = "block_sparse_moe";
-  layer.experts->gate = "w1";
-  layer.experts->up = "w3";
-  layer.experts->down = "w2";
-  layer.experts->normalize = true;
+  layer.experts = mixtral_experts_of(json, config);
   return std::make_unique<DecoderLm>(json, config, parameters,
                                      DecoderShape{.layer = [=](int64_t) { return layer; }});
 }

@@ -108,6 +108,10 @@ CASES = {
         "position_embedding_type": "rope", "attention_bias": True}),
     "mixtral": ("Mixtral", {"num_local_experts": 3, "num_experts_per_tok": 2,
                             "sliding_window": 5}),
+    "minimaxm2": ("MiniMaxM2", {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8,
+                                "rotary_dim": 4}),
+    "minimaxm2-whole": ("MiniMaxM2", {"num_local_experts": 4, "num_experts_per_tok": 3,
+                                      "head_dim": 12, "rope_scaling": YARN}),
     "qwen3moe": ("Qwen3Moe", {"num_experts": 4, "num_experts_per_tok": 2, "head_dim": 8,
                               "moe_intermediate_size": 12, "norm_topk_prob": True,
                               "num_hidden_layers": 3, "mlp_only_layers": [1]}),
@@ -127,6 +131,13 @@ CASES = {
                           "num_attention_heads": 4, "num_key_value_heads": 2}),
     "cohere2": ("Cohere2", {"sliding_window": 3, "num_hidden_layers": 4}),
     "nemotron": ("Nemotron", {"head_dim": 12, "attention_bias": True, "mlp_bias": True}),
+    "apertus": ("Apertus", {"rope_theta": 1e4, "rope_scaling": LLAMA3}),
+    "apertus-plain": ("Apertus", {"attention_bias": True, "tie_word_embeddings": True,
+                                  "num_attention_heads": 4, "num_key_value_heads": 2,
+                                  "rope_parameters": {"rope_type": "default",
+                                                      "rope_theta": 1e4}}),
+    "arcee": ("Arcee", {"head_dim": 12, "attention_bias": True, "mlp_bias": True,
+                        "rope_scaling": YARN}),
     "phi": ("Phi", {"num_key_value_heads": 2}),
     "qwen3_5": ("Qwen3_5", {"head_dim": 8, "num_hidden_layers": 3, "layer_types": [LINEAR, GLOBAL, LINEAR],
                             "linear_num_key_heads": 2, "linear_num_value_heads": 4,
@@ -176,6 +187,13 @@ CASES = {
     "glm4moelite": ("Glm4MoeLite", LATENT | {
         "q_lora_rank": 10, "n_routed_experts": 4, "n_shared_experts": 1, "num_hidden_layers": 3,
         "mlp_layer_types": ["dense", "sparse", "dense"]}),
+    "dots1": ("Dots1", {"head_dim": 8, "n_routed_experts": 4, "num_experts_per_tok": 2,
+                        "n_shared_experts": 2, "moe_intermediate_size": 12, "norm_topk_prob": True,
+                        "routed_scaling_factor": 2.5, "first_k_dense_replace": 1,
+                        "num_hidden_layers": 3, "sliding_window": 3, "max_window_layers": 2}),
+    "dots1-groups": ("Dots1", {"head_dim": 12, "n_routed_experts": 8, "num_experts_per_tok": 3,
+                               "n_shared_experts": 1, "moe_intermediate_size": 12, "n_group": 4,
+                               "topk_group": 2, "attention_bias": True}),
     "lfm2": ("Lfm2", {"layer_types": ["conv", GLOBAL, "conv"], "num_hidden_layers": 3,
                       "block_auto_adjust_ff_dim": False}),
     "lfm2-adjusted": ("Lfm2", {"full_attn_idxs": [0], "conv_bias": True, "conv_L_cache": 4,
@@ -208,11 +226,26 @@ CASES = {
                             "tie_word_embeddings": True}),
     "exaone4-hybrid": ("Exaone4", {"sliding_window": 3, "sliding_window_pattern": 2,
                                    "num_hidden_layers": 3, "head_dim": 12, "rope_theta": 1e6}),
+    "exaonemoe": ("ExaoneMoe", {"sliding_window": 3, "layer_types": [LOCAL, GLOBAL, LOCAL],
+                                "num_hidden_layers": 3, "head_dim": 12, "rope_theta": 1e6,
+                                "mlp_layer_types": ["sparse", "dense", "sparse"], "num_experts": 4,
+                                "num_experts_per_tok": 2, "moe_intermediate_size": 12}),
+    "exaonemoe-groups": ("ExaoneMoe", {"sliding_window": 3, "sliding_window_pattern": 2,
+                                       "first_k_dense_replace": 0, "head_dim": 8,
+                                       "num_experts": 8, "num_experts_per_tok": 3,
+                                       "moe_intermediate_size": 12, "num_shared_experts": 2,
+                                       "n_group": 4, "topk_group": 2, "norm_topk_prob": False}),
     "hunyuan": ("HunYuanDenseV1", {"head_dim": 8, "attention_bias": True}),
     "hunyuan-alpha": ("HunYuanDenseV1", {"head_dim": 12, "tie_word_embeddings": True,
                                          "rope_scaling": {"type": "dynamic", "alpha": 1000.0,
                                                           "factor": 1.0, "mscale": 1.0,
                                                           "mscale_all_dim": 1.0}}),
+    "hunyuanmoe": ("HunYuanMoEV1", {"head_dim": 8, "num_experts": 4, "moe_topk": 2,
+                                    "tie_word_embeddings": True,
+                                    "rope_scaling": {"type": "dynamic", "alpha": 1000.0,
+                                                     "factor": 1.0}}),
+    "hunyuanmoe-lists": ("HunYuanMoEV1", {"head_dim": 12, "num_experts": 4,
+                                          "moe_topk": [3, 3], "attention_bias": True}),
     "gptoss": ("GptOss", {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8,
                           "sliding_window": 3, "num_hidden_layers": 3, "swiglu_limit": 0.4,
                           "rope_scaling": YARN | {"truncate": False}}),
@@ -224,7 +257,7 @@ FACTORS = {"gemma2": {"q_proj": 12.0, "embed_tokens": 8.0}, "gptoss": {"sinks": 
 # Case → seed other than 1, for weights with which float32 is as exact as elsewhere, or every expert is
 # chosen.
 SEEDS = {"qwen3_5moe": 10, "qwen3next": 9, "qwen3next-step": 9, "deepseek2-groups": 3, "lfm2moe": 3,
-         "ernie4_5moe": 2, "glm4moe-groups": 2}
+         "ernie4_5moe": 2, "glm4moe-groups": 2, "dots1-groups": 6, "exaonemoe": 2, "exaonemoe-groups": 2}
 HAVE_TEXT_CONFIGS = ("Gemma3", "Gemma4", "Gemma4Unified", "Qwen3_5", "Qwen3_5Moe")
 COMMON = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
           "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 29,
@@ -244,7 +277,7 @@ def by_expert(kind, values):
     """Experts as Lumen has them, each with matrices of its own, from transformers' fused ones. So
     they are in files of all families but gpt-oss, Qwen3.5 and Granite, of which those without experts have
     the layer that all tokens go through as it is."""
-    mixtral = kind == "Mixtral"
+    mixtral = kind in ("Mixtral", "MiniMaxM2")
     short = mixtral or kind == "Lfm2Moe"
     names = ("w1", "w3", "w2") if short else ("gate_proj", "up_proj", "down_proj")
     has_experts = any(".experts." in name for name in values)
@@ -259,6 +292,8 @@ def by_expert(kind, values):
             continue
         name = name.replace("moe.router.weight", "moe.router.layer.weight")
         name = name.replace("gate.moe_statics", "moe_statics")
+        if kind == "ExaoneMoe":
+            name = name.replace("gate.e_score_correction", "e_score_correction")
         if has_experts:
             name = name.replace("shared_mlp.output_linear", "shared_mlp.down_proj")
         if last == "gate_up_proj" and place.endswith(".experts"):
@@ -313,7 +348,7 @@ def main():
         model = getattr(transformers, kind + "ForCausalLM")(config).double().eval()
         state = dict(model.named_parameters()) | {
             name: buffer for name, buffer in model.named_buffers()
-            if any(part in name for part in ("correction", "expert_bias", "layer_scalar"))}
+            if any(part in name for part in ("correction", "expert_bias", "layer_scalar", "act_fn"))}
         with torch.no_grad():
             for name, parameter in state.items():
                 parameter.add_(torch.randn_like(parameter) * 0.3)

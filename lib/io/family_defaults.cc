@@ -215,6 +215,33 @@ void complete_qwen2_moe(Json& config) {
   config["layer_types"] = std::move(types);
 }
 
+// As MiniMaxM2Config has it. Published configs say how many numbers of a head rotate, not which
+// part.
+void complete_minimax_m2(Json& config) {
+  rename_key(config, "num_experts", "num_local_experts");
+  set_defaults(config, {{"vocab_size", 200064},
+                        {"hidden_size", 3072},
+                        {"intermediate_size", 1536},
+                        {"num_hidden_layers", 62},
+                        {"num_attention_heads", 48},
+                        {"num_key_value_heads", 8},
+                        {"head_dim", 128},
+                        {"max_position_embeddings", 196608},
+                        {"rope_theta", 5e6},
+                        {"num_local_experts", 256},
+                        {"num_experts_per_tok", 8},
+                        {"tie_word_embeddings", false}});
+  if (find_value(config, "rotary_dim") == nullptr) return;
+  const int64_t head_dim = get_int(config, "head_dim", 1, limits::kDim);
+  const int64_t rotary_dim = get_int(config, "rotary_dim", 1, head_dim);
+  const double part = static_cast<double>(rotary_dim) / static_cast<double>(head_dim);
+  set_default(config, "partial_rotary_factor", part);
+  if (const double said = get_number(config, "partial_rotary_factor", 0, 1); said != part) {
+    fail(ErrorKind::kMalformed, "rotary_dim ", rotary_dim, " is not partial_rotary_factor ", said,
+         " of head_dim ", head_dim);
+  }
+}
+
 // As OlmoeConfig has it.
 void complete_olmoe(Json& config) {
   rename_key(config, "num_local_experts", "num_experts");
@@ -271,6 +298,33 @@ void set_range_of_experts(Json& config, int64_t first, int64_t last) {
   Json dense = Json::array();
   for (int64_t i = 0; i < layers; ++i) {
     if (i < first || i > last) dense.push_back(i);
+  }
+  config["mlp_only_layers"] = std::move(dense);
+}
+
+// The first layers, first_k_dense_replace, have no experts, and of the others every
+// moe_layer_freq-th has; newer configs have a list.
+void set_dense_layers(Json& config) {
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  const int64_t first = get_int(config, "first_k_dense_replace", 0, limits::kLayers, 0);
+  const int64_t step = get_int(config, "moe_layer_freq", 1, limits::kLayers, 1);
+  const Json* types = find_value(config, "mlp_layer_types");
+  if (types != nullptr && (!types->is_array() || std::ssize(*types) != layers)) {
+    fail(ErrorKind::kMalformed, "mlp_layer_types: found ", describe(types),
+         ", expected an array of ", layers, " types, one per layer");
+  }
+  Json dense = Json::array();
+  for (int64_t i = 0; i < layers; ++i) {
+    bool sparse = i >= first && i % step == 0;
+    if (types != nullptr) {
+      const Json& type = (*types)[static_cast<size_t>(i)];
+      sparse = type == "sparse";
+      if (!sparse && type != "dense") {
+        fail(ErrorKind::kMalformed, "mlp_layer_types: found ", describe(&type),
+             ", expected dense or sparse");
+      }
+    }
+    if (!sparse) dense.push_back(i);
   }
   config["mlp_only_layers"] = std::move(dense);
 }
@@ -335,6 +389,22 @@ void complete_exaone4(Json& config) {
   config["layer_types"] = exaone4_layer_types(config);
 }
 
+// As ExaoneMoeConfig has it.
+void complete_exaone_moe(Json& config) {
+  rename_key(config, "first_last_k_dense_replace", "first_k_dense_replace");
+  set_defaults(config, {{"num_key_value_heads", 32},
+                        {"moe_intermediate_size", 1024},
+                        {"num_experts", 64},
+                        {"num_experts_per_tok", 8},
+                        {"num_shared_experts", 1},
+                        {"norm_topk_prob", true},
+                        {"routed_scaling_factor", 2.5},
+                        {"first_k_dense_replace", 1}});
+  config["n_shared_experts"] = get_int(config, "num_shared_experts", 0, limits::kExperts);
+  complete_exaone4(config);
+  set_dense_layers(config);
+}
+
 // As Glm4Config has it.
 void complete_glm4(Json& config) {
   set_defaults(config, {{"vocab_size", 151552},
@@ -373,6 +443,24 @@ void complete_glm4_moe(Json& config) {
                         {"num_nextn_predict_layers", 1},
                         {"tie_word_embeddings", false}});
   rename_count(config, "n_routed_experts", "num_experts", 128);
+  set_range_of_experts(config, get_int(config, "first_k_dense_replace", 0, limits::kLayers),
+                       limits::kLayers);
+}
+
+// As Dots1Config has it.
+void complete_dots1(Json& config) {
+  set_defaults(config, {{"vocab_size", 152064},
+                        {"hidden_size", 4608},
+                        {"intermediate_size", 10944},
+                        {"num_hidden_layers", 62},
+                        {"num_attention_heads", 32},
+                        {"num_key_value_heads", 32},
+                        {"moe_intermediate_size", 1408},
+                        {"first_k_dense_replace", 0},
+                        {"max_window_layers", 62},
+                        {"tie_word_embeddings", false}});
+  config["num_experts"] = get_int(config, "n_routed_experts", 1, limits::kExperts);
+  set_absent(config, "sliding_window", 4096);  // null is no window
   set_range_of_experts(config, get_int(config, "first_k_dense_replace", 0, limits::kLayers),
                        limits::kLayers);
 }
@@ -427,6 +515,37 @@ void complete_hunyuan(Json& config) {
                         {"tie_word_embeddings", false}});
 }
 
+// A number, or the one that a list has for every layer.
+int64_t number_for_all(const Json& config, const char* key, int64_t least, int64_t most) {
+  const Json* list = find_value(config, key);
+  if (list == nullptr || !list->is_array()) return get_int(config, key, least, most, 1);
+  for (size_t i = 1; i < list->size(); ++i) {
+    if ((*list)[i] == (*list)[0]) continue;
+    fail(ErrorKind::kUnsupported, key, ": layer ", i, " has ", describe(&(*list)[i]),
+         ", unlike layer 0, which has ", describe(&(*list)[0]));
+  }
+  return get_int({{key, list->empty() ? Json() : Json((*list)[0])}}, key, least, most);
+}
+
+// As HunYuanMoEV1Config has it: what published configs have a list of is the same in all layers,
+// and all experts have the size of feed-forward layers.
+void complete_hunyuan_moe(Json& config) {
+  complete_hunyuan(config);
+  config["num_experts"] = number_for_all(config, "num_experts", 1, limits::kExperts);
+  const char* const used = find(config, "moe_topk") ? "moe_topk" : "num_experts_per_tok";
+  config["moe_topk"] = config["num_experts_per_tok"] =
+      number_for_all(config, used, 1, limits::kExperts);
+  const int64_t inner = get_int(config, "intermediate_size", 1, limits::kDim);
+  for (const auto& [key, expected] :
+       {std::pair("moe_intermediate_size", inner), {"num_shared_expert", int64_t{1}}}) {
+    if (find_value(config, key) == nullptr) continue;
+    config[key] = number_for_all(config, key, 1, limits::kDim);
+    if (config[key] == expected) continue;
+    fail(ErrorKind::kUnsupported, key, " ", config[key].get<int64_t>(), " is not supported; ",
+         "transformers takes it for ", expected);
+  }
+}
+
 // As Starcoder2Config has it.
 void complete_starcoder2(Json& config) {
   set_defaults(config, {{"vocab_size", 49152},
@@ -473,6 +592,40 @@ void complete_nemotron(Json& config) {
                         {"max_position_embeddings", 4096},
                         {"partial_rotary_factor", 0.5},
                         {"rms_norm_offset", 1},
+                        {"tie_word_embeddings", false}});
+}
+
+// As ApertusConfig has it. Without a scaling of rotation it has Llama 3's.
+void complete_apertus(Json& config) {
+  set_defaults(config, {{"vocab_size", 131072},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 14336},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 32},
+                        {"hidden_act", "xielu"},
+                        {"max_position_embeddings", 65536},
+                        {"rms_norm_eps", 1e-5},
+                        {"rope_theta", 1.2e7},
+                        {"tie_word_embeddings", false}});
+  if (find_value(config, "rope_parameters") != nullptr) return;
+  set_default(config, "rope_scaling",
+              {{"rope_type", "llama3"},
+               {"factor", 8.0},
+               {"low_freq_factor", 1.0},
+               {"high_freq_factor", 4.0},
+               {"original_max_position_embeddings", 8192}});
+}
+
+// As ArceeConfig has it.
+void complete_arcee(Json& config) {
+  set_defaults(config, {{"vocab_size", 32000},
+                        {"hidden_size", 2560},
+                        {"intermediate_size", 18432},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 32},
+                        {"hidden_act", "relu2"},
+                        {"max_position_embeddings", 4096},
+                        {"rms_norm_eps", 1e-5},
                         {"tie_word_embeddings", false}});
 }
 
@@ -617,35 +770,12 @@ void complete_lfm2_moe(Json& config) {
                        limits::kLayers);
 }
 
-// The first layers, first_k_dense_replace, have no experts, and of the others every
-// moe_layer_freq-th has; newer configs have a list. Rotation is of the part of a head that is
-// called so.
+// Rotation is of the part of a head that is called so.
 void complete_any_deepseek(Json& config) {
   rename_key(config, "n_routed_experts", "num_experts");
   rename_key(config, "num_local_experts", "num_experts");
   config["head_dim"] = Json(config["qk_rope_head_dim"]);
-  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
-  const int64_t first = get_int(config, "first_k_dense_replace", 0, limits::kLayers, 0);
-  const int64_t step = get_int(config, "moe_layer_freq", 1, limits::kLayers, 1);
-  const Json* types = find_value(config, "mlp_layer_types");
-  if (types != nullptr && (!types->is_array() || std::ssize(*types) != layers)) {
-    fail(ErrorKind::kMalformed, "mlp_layer_types: found ", describe(types),
-         ", expected an array of ", layers, " types, one per layer");
-  }
-  Json dense = Json::array();
-  for (int64_t i = 0; i < layers; ++i) {
-    bool sparse = i >= first && i % step == 0;
-    if (types != nullptr) {
-      const Json& type = (*types)[static_cast<size_t>(i)];
-      sparse = type == "sparse";
-      if (!sparse && type != "dense") {
-        fail(ErrorKind::kMalformed, "mlp_layer_types: found ", describe(&type),
-             ", expected dense or sparse");
-      }
-    }
-    if (!sparse) dense.push_back(i);
-  }
-  config["mlp_only_layers"] = std::move(dense);
+  set_dense_layers(config);
 }
 
 // As DeepseekV2Config has what a config leaves out.
@@ -688,6 +818,12 @@ void complete_deepseek_v3(Json& config) {
   complete_any_deepseek(config);
 }
 
+// Another name of the same, which transformers does not have.
+void complete_kimi_k2(Json& config) {
+  config["model_type"] = "deepseek_v3";
+  complete_deepseek_v3(config);
+}
+
 // As Glm4MoeLiteConfig has it.
 void complete_glm4_moe_lite(Json& config) {
   set_defaults(config, {{"vocab_size", 154880},
@@ -717,13 +853,17 @@ struct Family {
   void (*complete)(Json& config);
 };
 constexpr Family kFamilies[] = {
+    {"apertus", complete_apertus},
+    {"arcee", complete_arcee},
     {"cohere", complete_cohere},
     {"cohere2", complete_cohere2},
     {"deepseek_v2", complete_deepseek_v2},
     {"deepseek_v3", complete_deepseek_v3},
+    {"dots1", complete_dots1},
     {"ernie4_5", complete_ernie4_5},
     {"ernie4_5_moe", complete_ernie4_5_moe},
     {"exaone4", complete_exaone4},
+    {"exaone_moe", complete_exaone_moe},
     {"gemma", complete_gemma},
     {"gemma2", complete_gemma2},
     {"gemma3_text", complete_gemma3},
@@ -738,8 +878,11 @@ constexpr Family kFamilies[] = {
     {"granitemoehybrid", complete_granite_moe_hybrid},
     {"granitemoeshared", complete_granite_moe},
     {"hunyuan_v1_dense", complete_hunyuan},
+    {"hunyuan_v1_moe", complete_hunyuan_moe},
+    {"kimi_k2", complete_kimi_k2},
     {"lfm2", complete_lfm2},
     {"lfm2_moe", complete_lfm2_moe},
+    {"minimax_m2", complete_minimax_m2},
     {"nemotron", complete_nemotron},
     {"olmo3", complete_olmo3},
     {"olmoe", complete_olmoe},

@@ -55,11 +55,23 @@ constexpr Renaming kGemma4Model[] = {
     {"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"},
     {"per_layer_model_proj.weight", "model.per_layer_model_projection.weight"},
     {"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight"}};
+constexpr Renaming kApertus[] = {{"attn_norm", "attention_layernorm"},
+                                 {"ffn_norm", "feedforward_layernorm"}};
 constexpr Renaming kGlm4[] = {{"post_attention_norm", "post_self_attn_layernorm"},
                               {"post_ffw_norm", "post_mlp_layernorm"},
                               {"ffn_up", "mlp.gate_up_proj"}};
-constexpr Renaming kHunyuan[] = {{"attn_q_norm", "self_attn.query_layernorm"},
-                                 {"attn_k_norm", "self_attn.key_layernorm"}};
+constexpr auto kHunyuan = std::to_array<Renaming>({
+    {"attn_q_norm", "self_attn.query_layernorm"},
+    {"attn_k_norm", "self_attn.key_layernorm"},
+    {"ffn_gate_inp", "mlp.gate.wg"},
+    {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
+    {"ffn_up_exps", "mlp.experts.*.up_proj"},
+    {"ffn_down_exps", "mlp.experts.*.down_proj"},
+    {"ffn_gate_shexp", "mlp.shared_mlp.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_mlp.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_mlp.down_proj"},
+});
+constexpr std::span kHunyuanDense = std::span(kHunyuan).first(2);
 constexpr auto kSeedOss =
     std::to_array<Renaming>({{"post_attention_norm", "post_attention_layernorm"}});
 constexpr Renaming kStarcoder2[] = {{"ffn_up", "mlp.c_fc"}, {"ffn_down", "mlp.c_proj"}};
@@ -88,10 +100,14 @@ constexpr auto kFusedInputs = std::to_array<Renaming>(
 constexpr Renaming kFused[] = {{"attn_qkv", "self_attn.qkv_proj"}, {"ffn_up", "mlp.gate_up_proj"}};
 
 // Matrices of all experts are one tensor.
-constexpr Renaming kMixtral[] = {{"ffn_gate_inp", "block_sparse_moe.gate"},
-                                 {"ffn_gate_exps", "block_sparse_moe.experts.*.w1"},
-                                 {"ffn_up_exps", "block_sparse_moe.experts.*.w3"},
-                                 {"ffn_down_exps", "block_sparse_moe.experts.*.w2"}};
+constexpr auto kMinimax = std::to_array<Renaming>({
+    {"ffn_gate_inp", "block_sparse_moe.gate"},
+    {"ffn_gate_exps", "block_sparse_moe.experts.*.w1"},
+    {"ffn_up_exps", "block_sparse_moe.experts.*.w3"},
+    {"ffn_down_exps", "block_sparse_moe.experts.*.w2"},
+    {"exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias"},
+});
+constexpr std::span kMixtral = std::span(kMinimax).first(4);  // without corrections
 constexpr auto kQwen2Moe = std::to_array<Renaming>({
     {"ffn_gate_inp", "mlp.gate"},
     {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
@@ -169,8 +185,12 @@ constexpr auto kCorrection =
     std::to_array<Renaming>({{"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"}});
 constexpr auto kStatics =
     std::to_array<Renaming>({{"exp_probs_b.bias", "mlp.moe_statics.e_score_correction_bias"}});
-constexpr auto kDeepseek = both(both(kLatent, kCorrection), kSharedExperts);
-constexpr auto kGlm4Moe = both(both(kSeedOss, kCorrection), kSharedExperts);
+constexpr auto kCorrected = both(kCorrection, kSharedExperts);
+constexpr auto kExaoneCorrection =
+    std::to_array<Renaming>({{"exp_probs_b.bias", "mlp.e_score_correction_bias"}});
+constexpr auto kExaoneMoe = both(kExaoneCorrection, kSharedExperts);
+constexpr auto kDeepseek = both(kLatent, kCorrected);
+constexpr auto kGlm4Moe = both(kSeedOss, kCorrected);
 constexpr auto kErnieMoe = both(kStatics, kSharedExperts);
 
 constexpr auto kLfm2 = std::to_array<Renaming>({
@@ -224,14 +244,20 @@ constexpr Architecture kArchitectures[] = {
     {"granite", "granite", RotaryRows::kPairsInGguf, kGranite},
     {"granitehybrid", "granitemoehybrid", RotaryRows::kPairsInGguf, kGraniteHybrid},
     {"granitemoe", "granitemoe", RotaryRows::kPairsInGguf, kGraniteMoe},
-    {"hunyuan-dense", "hunyuan_v1_dense", RotaryRows::kHalves, kHunyuan},
+    {"hunyuan-dense", "hunyuan_v1_dense", RotaryRows::kHalves, kHunyuanDense},
+    {"hunyuan-moe", "hunyuan_v1_moe", RotaryRows::kHalves, kHunyuan},
+    {"minimax-m2", "minimax_m2", RotaryRows::kHalves, kMinimax},
     {"mistral3", "ministral3", RotaryRows::kPairsInGguf},
+    {"apertus", "apertus", RotaryRows::kHalves, kApertus},
+    {"arcee", "arcee", RotaryRows::kPairsInGguf},
     {"command-r", "cohere", RotaryRows::kPairs},
     {"cohere2", "cohere2", RotaryRows::kPairs},
     {"deepseek2", "deepseek_v2", RotaryRows::kPairs, kDeepseek},
+    {"dots1", "dots1", RotaryRows::kHalves, kCorrected},
     {"ernie4_5", "ernie4_5", RotaryRows::kPairs},
     {"ernie4_5-moe", "ernie4_5_moe", RotaryRows::kPairs, kErnieMoe},
     {"exaone4", "exaone4", RotaryRows::kHalves, kAfterBranches},
+    {"exaone-moe", "exaone_moe", RotaryRows::kHalves, kExaoneMoe},
     {"lfm2", "lfm2", RotaryRows::kHalves, kLfm2, kLfm2Model},
     {"lfm2moe", "lfm2_moe", RotaryRows::kHalves, kLfm2Moe, kLfm2Model},
     {"olmo2", "olmo2", RotaryRows::kHalves, kAfterBranches},

@@ -1,7 +1,8 @@
-// What files of mixtures of experts say of those: Qwen's, OLMoE's, GLM-4.5's, ERNIE's, and what
-// others have likewise.
-// Keys: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+// What files of mixtures of experts say of those: Qwen's, OLMoE's, GLM-4.5's, ERNIE's,
+// MiniMax-M2's, Hunyuan's, and what others have likewise. Keys:
+// https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "lib/base/error.h"
@@ -133,6 +134,22 @@ void write_glm4moe(const Json& config, const KeyWriter& keys) {
   write_grouped_experts(config, /*sigmoid=*/true, keys);
 }
 
+void read_dots1(const ArchitectureKeys& keys, Json& config) {
+  config["sliding_window"] = nullptr;
+  config["first_k_dense_replace"] = read_dense_layers(keys, config);
+  read_grouped_experts(keys, /*only_sigmoid=*/true, config);
+}
+
+void write_dots1(const Json& config, const KeyWriter& keys) {
+  require_windows(config, "dots1", nullptr);
+  require_own_output(config);
+  require_no_bias(config, "attention_bias");
+  if (get_int(config, "n_shared_experts", 0, limits::kExperts, 0) == 0) {
+    cannot_write("dots1", "n_shared_experts 0", "look for some in every layer with experts");
+  }
+  write_glm4moe(config, keys);
+}
+
 // The chosen experts' weights add up to 1 in all files.
 void read_lfm2moe(const ArchitectureKeys& keys, Json& config) {
   read_convolutions(keys, config);
@@ -187,6 +204,43 @@ void write_ernie4_5_moe(const Json& config, const KeyWriter& keys) {
   keys.integer(kSharedCount, shared);
   if (shared == 0) return;
   keys.integer(kSharedLength, shared * get_int(config, "moe_intermediate_size", 1, limits::kDim));
+}
+
+// What all experts have is the size of feed-forward layers.
+void read_minimax_m2(const ArchitectureKeys& keys, Json& config) {
+  say_rotary_factor(config);
+  const double part = config["partial_rotary_factor"].get<double>();
+  config["rotary_dim"] = std::llround(part * config["head_dim"].get<double>());
+  read_experts(keys, "num_local_experts", config);
+  config["intermediate_size"] =
+      keys.integer_or(config["intermediate_size"].get<int64_t>(), kExpertLength, limits::kDim);
+  read_gating(keys, /*only=*/true, config);
+}
+
+void write_minimax_m2(const Json& config, const KeyWriter& keys) {
+  require_own_output(config);
+  write_experts(config, "num_local_experts", "intermediate_size", keys);
+  keys.integer(kGating, kSigmoid);
+}
+
+// Experts and what all tokens go through have the size of feed-forward layers.
+void read_hunyuan_moe(const ArchitectureKeys& keys, Json& config) {
+  read_experts(keys, "num_experts", config);
+  config["moe_topk"] = Json(config["num_experts_per_tok"]);
+  const int64_t inner = config["intermediate_size"].get<int64_t>();
+  for (const char* key : {kExpertLength, kSharedLength}) {
+    const int64_t found = keys.integer_or(inner, key, limits::kDim);
+    if (found == inner) continue;
+    fail(ErrorKind::kUnsupported, "hunyuan-moe.", key, " ", found, " is not feed_forward_length ",
+         inner, ": only equal sizes are supported");
+  }
+}
+
+void write_hunyuan_moe(const Json& config, const KeyWriter& keys) {
+  require_no_bias(config, "attention_bias");
+  write_experts(config, "num_experts", "intermediate_size", keys);
+  keys.integer(kSharedCount, 1);
+  keys.integer(kSharedLength, get_int(config, "intermediate_size", 1, limits::kDim));
 }
 
 int64_t expert_count(const ArchitectureKeys& keys) {

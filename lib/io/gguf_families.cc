@@ -258,8 +258,7 @@ void write_cohere(const Json& config, const KeyWriter& keys) {
 
 void read_cohere2(const ArchitectureKeys& keys, Json& config) {
   read_any_cohere(keys, config);
-  const char* const period = "attention.sliding_window_pattern";
-  read_windows(keys, keys.integer_or(kCoherePeriod, period, limits::kLayers), config);
+  read_windows(keys, keys.integer_or(kCoherePeriod, kWindowPattern, limits::kLayers), config);
 }
 
 void write_cohere2(const Json& config, const KeyWriter& keys) {
@@ -293,6 +292,39 @@ void write_exaone4(const Json& config, const KeyWriter& keys) {
   if (find_value(config, "sliding_window") == nullptr) return;
   cannot_write("exaone4", "layers without rotation",
                "rotate in all layers of models of another number of layers than 64");
+}
+
+// K-EXAONE. Without a window no layer rotates in llama.cpp, in transformers all do. Newer files say
+// which layers have it.
+constexpr int64_t kExaoneMoeWindow = 128;
+
+void read_exaone_moe(const ArchitectureKeys& keys, Json& config) {
+  leave_out_guessing_layers(keys, config);
+  const int64_t layers = config["num_hidden_layers"].get<int64_t>();
+  config["sliding_window"] = keys.integer_or(kExaoneMoeWindow, kWindow, limits::kContext);
+  config["layer_types"] = keys.has(kWindowPattern)
+                              ? layer_types_of(keys.flags(kWindowPattern, layers))
+                              : periodic_layer_types(layers, kExaonePeriod);
+  config["first_k_dense_replace"] = read_dense_layers(keys, config);
+  read_grouped_experts(keys, /*only_sigmoid=*/true, config);
+  config["num_shared_experts"] = Json(config["n_shared_experts"]);
+}
+
+void write_exaone_moe(const Json& config, const KeyWriter& keys) {
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  require_own_output(config);
+  require_windows(config, "exaone-moe", periodic_layer_types(layers, kExaonePeriod));
+  write_window(config, keys);
+  std::vector<bool> windowed;
+  for (const int64_t window : layer_windows(config)) windowed.push_back(window > 0);
+  keys.set(kWindowPattern, windowed);
+  const int64_t shared = get_int(config, "n_shared_experts", 0, limits::kExperts, 0);
+  if (shared == 0) {
+    cannot_write("exaone-moe", "num_shared_experts 0", "look for some in every layer with experts");
+  }
+  keys.integer(kSharedLength, shared * get_int(config, "moe_intermediate_size", 1, limits::kDim));
+  write_dense_layers(config, keys);
+  write_grouped_experts(config, /*sigmoid=*/true, keys);
 }
 
 // Mistral Small 3.1 and 3.2, Ministral 3. Files say by how much cos and sin of yarn are multiplied
@@ -333,6 +365,23 @@ void write_nemotron(const Json& config, const KeyWriter&) {
   require_own_output(config);
 }
 
+void read_arcee(const ArchitectureKeys&, Json& config) {
+  config["hidden_act"] = "relu2";
+}
+
+void write_arcee(const Json& config, const KeyWriter&) {
+  for (const char* key : {"attention_bias", "mlp_bias"}) require_no_bias(config, key);
+}
+
+void read_apertus(const ArchitectureKeys&, Json& config) {
+  config["hidden_act"] = "xielu";
+}
+
+void write_apertus(const Json& config, const KeyWriter&) {
+  require_own_output(config);
+  require_no_bias(config, "attention_bias");
+}
+
 void read_phi2(const ArchitectureKeys&, Json& config) {
   say_rotary_factor(config);
   config["hidden_act"] = "gelu_new";
@@ -355,7 +404,8 @@ void write_smollm3(const Json& config, const KeyWriter&) {
 std::vector<std::string_view> activations_of(std::string_view architecture) {
   constexpr std::string_view kGelus[] = {"gemma",  "gemma2",     "gemma3",
                                          "gemma4", "starcoder2", "phi2"};
-  if (architecture == "nemotron") return {"relu2"};
+  if (architecture == "nemotron" || architecture == "arcee") return {"relu2"};
+  if (architecture == "apertus") return {"xielu"};
   if (std::find(std::begin(kGelus), std::end(kGelus), architecture) == std::end(kGelus)) {
     return {"silu", "swish"};
   }
@@ -382,20 +432,26 @@ constexpr Own kOwn[] = {
     {"qwen3", nullptr, write_no_windows},
     {"qwen3moe", read_qwen3moe, write_qwen3moe},
     {"deepseek2", read_deepseek2, write_deepseek2},
+    {"dots1", read_dots1, write_dots1},
     {"glm4", read_glm4, write_no_more},
     {"glm4moe", read_glm4moe, write_glm4moe},
     {"seed_oss", nullptr, write_seed_oss},
     {"ernie4_5", nullptr, write_ernie4_5},
     {"ernie4_5-moe", read_ernie4_5_moe, write_ernie4_5_moe},
     {"exaone4", read_exaone4, write_exaone4},
+    {"exaone-moe", read_exaone_moe, write_exaone_moe},
     {"hunyuan-dense", nullptr, write_hunyuan},
+    {"hunyuan-moe", read_hunyuan_moe, write_hunyuan_moe},
     {"starcoder2", read_starcoder2, write_starcoder2},
     {"lfm2", read_lfm2, write_convolutions},
     {"lfm2moe", read_lfm2moe, write_lfm2moe},
     {"nemotron", read_nemotron, write_nemotron},
+    {"apertus", read_apertus, write_apertus},
+    {"arcee", read_arcee, write_arcee},
     {"phi2", read_phi2, write_no_more},
     {"command-r", read_cohere, write_cohere},
     {"cohere2", read_cohere2, write_cohere2},
+    {"minimax-m2", read_minimax_m2, write_minimax_m2},
     {"olmoe", read_olmoe, write_olmoe},
     {"qwen2moe", read_qwen2moe, write_qwen2moe},
     {"gemma", read_gemma, write_no_windows},
@@ -518,6 +574,14 @@ void require_own_output(const Json& config) {
 
 void say_rotary_factor(Json& config) {
   if (!config.contains("partial_rotary_factor")) config["partial_rotary_factor"] = 1.0;
+}
+
+Json layer_types_of(const std::vector<bool>& windowed) {
+  Json types = Json::array();
+  for (const bool has_window : windowed) {
+    types.push_back(has_window ? "sliding_attention" : "full_attention");
+  }
+  return types;
 }
 
 void leave_out_guessing_layers(const ArchitectureKeys& keys, Json& config) {

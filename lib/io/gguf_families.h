@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "lib/io/gguf_keys.h"
 #include "lib/io/json.h"
@@ -13,10 +14,12 @@ namespace lumen::io {
 using ReadFamily = void(const ArchitectureKeys& keys, Json& config);
 using WriteFamily = void(const Json& config, const KeyWriter& keys);
 
-// Mixtures of experts of Qwen2 and Qwen3, OLMoE, GLM-4.5, LFM2 and ERNIE 4.5 (gguf_experts.cc).
-ReadFamily read_qwen2moe, read_qwen3moe, read_olmoe, read_glm4moe, read_lfm2moe, read_ernie4_5_moe;
+// Mixtures of experts of Qwen2 and Qwen3, OLMoE, GLM-4.5, LFM2, ERNIE 4.5, MiniMax-M2, dots.llm1
+// and Hunyuan (gguf_experts.cc).
+ReadFamily read_qwen2moe, read_qwen3moe, read_olmoe, read_glm4moe, read_lfm2moe, read_ernie4_5_moe,
+    read_minimax_m2, read_dots1, read_hunyuan_moe;
 WriteFamily write_qwen2moe, write_qwen3moe, write_olmoe, write_glm4moe, write_lfm2moe,
-    write_ernie4_5_moe;
+    write_ernie4_5_moe, write_minimax_m2, write_dots1, write_hunyuan_moe;
 // Gated DeltaNets: Qwen3-Next and Qwen3.5 (gguf_delta_net.cc).
 ReadFamily read_qwen35, read_qwen35moe, read_qwen3next;
 WriteFamily write_qwen35, write_qwen35moe, write_qwen3next;
@@ -46,9 +49,9 @@ void write_experts(const Json& config, const char* count, const char* length,
 void read_shared_experts(const ArchitectureKeys& keys, bool normalized, Json& config);
 void write_shared_experts(const Json& config, bool normalized, const KeyWriter& keys);
 
-// DeepSeek's and GLM-4.5's: how many experts all tokens go through, by which scores and of which
-// groups experts are chosen, what their weights are multiplied by. Returns whether scores are
-// sigmoids, as they are in all files of the architecture if `only_sigmoid`.
+// DeepSeek's, GLM-4.5's and dots.llm1's: how many experts all tokens go through, by which scores
+// and of which groups experts are chosen, what their weights are multiplied by. Returns whether
+// scores are sigmoids, as they are in all files of the architecture if `only_sigmoid`.
 bool read_grouped_experts(const ArchitectureKeys& keys, bool only_sigmoid, Json& config);
 void write_grouped_experts(const Json& config, bool sigmoid, const KeyWriter& keys);
 // How many of the first layers have no experts, all of a file without any; names them in
@@ -72,10 +75,14 @@ int64_t inner_head_dim(const ArchitectureKeys& keys, const Json& config);
 
 inline constexpr const char* kKvHeads = "attention.head_count_kv";
 inline constexpr const char* kWindow = "attention.sliding_window";
+// Which layers have it, or that all but every n-th have.
+inline constexpr const char* kWindowPattern = "attention.sliding_window_pattern";
 inline constexpr const char* kLocalTheta = "rope.freq_base_swa";  // of layers with a window
 // 0.1 · mscale_all_dim of yarn; mscale is the same, so that cos and sin are not multiplied.
 inline constexpr const char* kYarnMultiplier = "rope.scaling.yarn_log_multiplier";
 
+// The layer_types of layers of which these have a window.
+Json layer_types_of(const std::vector<bool>& windowed);
 // Which layers have a convolution in place of attention, those without heads of keys, and how long
 // it is (LFM2).
 ReadFamily read_convolutions;

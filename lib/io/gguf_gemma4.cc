@@ -11,7 +11,6 @@
 namespace lumen::io {
 namespace {
 
-constexpr const char* kPattern = "attention.sliding_window_pattern";
 constexpr const char *kLocalKeys = "attention.key_length_swa",
                      *kLocalValues = "attention.value_length_swa",
                      *kLocalRotated = "rope.dimension_count_swa";
@@ -54,16 +53,12 @@ void read_lengths(const std::vector<int64_t>& lengths, int64_t shared, Json& con
 void read_gemma4(const ArchitectureKeys& keys, Json& config) {
   config["hidden_act"] = "gelu_pytorch_tanh";
   const int64_t layers = config["num_hidden_layers"].get<int64_t>();
-  const std::vector<bool> windowed = keys.flags(kPattern, layers);
-  Json types = Json::array();
-  for (const bool has_window : windowed) {
-    types.push_back(has_window ? "sliding_attention" : "full_attention");
-  }
+  const std::vector<bool> windowed = keys.flags(kWindowPattern, layers);
   if (windowed.back()) {
-    fail(ErrorKind::kUnsupported, "key 'gemma4.", kPattern,
+    fail(ErrorKind::kUnsupported, "key 'gemma4.", kWindowPattern,
          "': the last layer has a window, expected one that sees all tokens");
   }
-  config["layer_types"] = std::move(types);
+  config["layer_types"] = layer_types_of(windowed);
   config["sliding_window"] = keys.integer(kWindow, limits::kContext);
   const int64_t global_dim = config["head_dim"].get<int64_t>();
   const int64_t local_dim = keys.integer_or(global_dim, kLocalKeys, limits::kDim);
@@ -123,7 +118,7 @@ void write_gemma4(const Json& config, const KeyWriter& keys) {
     heads.push_back(static_cast<int32_t>(has_window ? kv_heads : global_heads));
     lengths.push_back(static_cast<int32_t>(wide && i >= own ? 2 * length : length));
   }
-  keys.set(kPattern, windowed);
+  keys.set(kWindowPattern, windowed);
   keys.integer(kWindow, get_int(config, "sliding_window", 1, limits::kContext));
   if (kv_heads == global_heads) {
     keys.integer(kKvHeads, kv_heads);

@@ -284,7 +284,7 @@ TEST_CASE("a config of LFM2 says which layers have attention, and how wide the o
   }
 }
 
-TEST_CASE("configs of LFM2, ERNIE 4.5 and GLM-4.5 say which layers have experts") {
+TEST_CASE("configs of mixtures say which layers have experts, and how many") {
   std::string sizes = kSizes;
   sizes.replace(sizes.find("layers\": 1"), 10, "layers\": 4");
   const auto config = [&](const std::string& more) {
@@ -312,8 +312,45 @@ TEST_CASE("configs of LFM2, ERNIE 4.5 and GLM-4.5 say which layers have experts"
   CHECK(glm["partial_rotary_factor"] == 0.5);
   CHECK(glm["num_nextn_predict_layers"] == 1);
   CHECK(config(R"("glm4_moe", "num_mtp_layers": 0)")["num_nextn_predict_layers"] == 0);
+  const Json minimax = config(R"("minimax_m2", "head_dim": 16, "rotary_dim": 8)");
+  CHECK(minimax["partial_rotary_factor"] == 0.5);
+  CHECK(minimax["num_local_experts"] == 256);
+  CHECK(minimax["rope_theta"] == 5e6);
+  const Json dots = config(R"("dots1", "n_routed_experts": 8, "first_k_dense_replace": 1)");
+  CHECK(dots["num_experts"] == 8);
+  CHECK(dots["mlp_only_layers"] == Json::array({0}));
+  CHECK(layer_windows(dots) == std::vector<int64_t>(4));  // max_window_layers is 62
+  CHECK(dots["sliding_window"] == 4096);
+  const Json exaone = config(R"("exaone_moe", "first_last_k_dense_replace": 2,
+      "sliding_window_pattern": "LLG", "num_shared_experts": 2)");
+  CHECK(exaone["mlp_only_layers"] == Json::array({0, 1}));
+  CHECK(exaone["n_shared_experts"] == 2);
+  CHECK(layer_windows(exaone) == std::vector<int64_t>{4096, 4096, 0, 0});
+  CHECK(config(R"("exaone_moe", "mlp_layer_types": ["dense", "sparse", "dense", "sparse"])")
+            ["mlp_only_layers"] == Json::array({0, 2}));
+  const Json hunyuan = config(R"("hunyuan_v1_moe", "num_experts": 8, "moe_topk": [2, 2, 2, 2],
+      "moe_intermediate_size": [8, 8, 8, 8], "num_shared_expert": [1, 1, 1, 1])");
+  CHECK(hunyuan["num_experts"] == 8);
+  CHECK(hunyuan["num_experts_per_tok"] == 2);
+  CHECK(config(R"("hunyuan_v1_moe", "num_experts": 8)")["num_experts_per_tok"] == 1);
+  for (const auto& [text, why] :
+       {std::pair(R"("moe_topk": [2, 2, 3, 2])",
+                  "moe_topk: layer 2 has the number 3, unlike layer 0"),
+        std::pair(R"("moe_intermediate_size": [16, 16])", "moe_intermediate_size 16 is not"),
+        std::pair(R"("num_shared_expert": 2)", "num_shared_expert 2 is not supported")}) {
+    const std::string message = lumen::testing::refusal(ErrorKind::kUnsupported, [&, text = text] {
+      config(str(R"("hunyuan_v1_moe", "num_experts": 8, )", text));
+    });
+    CHECK(lumen::testing::contains(message, why));
+  }
   for (const auto& [text, key] :
-       {std::pair(R"("lfm2_moe", "num_dense_layers": -1)", "num_dense_layers"),
+       {std::pair(R"("hunyuan_v1_moe", "moe_topk": [])", "moe_topk"),
+        std::pair(R"("hunyuan_v1_moe", "num_experts": ["8"])", "num_experts"),
+        std::pair(R"("dots1", "num_experts": 8)", "n_routed_experts"),
+        std::pair(R"("minimax_m2", "head_dim": 16, "rotary_dim": 17)", "rotary_dim"),
+        std::pair(R"("minimax_m2", "head_dim": 16, "rotary_dim": 8, "partial_rotary_factor": 1)",
+                  "rotary_dim 8 is not partial_rotary_factor 1 of head_dim 16"),
+        std::pair(R"("lfm2_moe", "num_dense_layers": -1)", "num_dense_layers"),
         std::pair(R"("lfm2_moe", "full_attn_idxs": [4])", "full_attn_idxs"),
         std::pair(R"("ernie4_5_moe", "moe_k": 0)", "moe_k"),
         std::pair(R"("ernie4_5_moe", "moe_num_experts": [64, 64])", "moe_num_experts"),

@@ -30,6 +30,9 @@ bool is_behind_layers(std::string_view name, std::string_view place, const Json&
 
 // A GGUF file's keys in those of a config.json. Throws Error as open_model.
 Json config_of_gguf(const GgufFile& file);
+// Adds tensors that files of this architecture have as keys (write_gguf.h, is_gguf_number). Throws
+// Error(kMalformed) for keys that are missing or of another length than the model has layers.
+void add_gguf_numbers(const GgufMetadata& metadata, const Json& config, NamedArrays& tensors);
 // The chat templates in the metadata of a GGUF file.
 ChatTemplates gguf_chat_templates(const GgufMetadata& metadata);
 

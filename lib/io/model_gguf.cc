@@ -287,6 +287,8 @@ ModelFiles open_gguf_model(const std::string& path, std::shared_ptr<const GgufFi
       }
     });
   }
+  with_context(place_of(path),
+               [&] { add_gguf_numbers(model.gguf->metadata, model.config, model.tensors); });
   return model;
 }
 

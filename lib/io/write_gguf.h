@@ -15,6 +15,7 @@
 #include "lib/io/gguf.h"
 #include "lib/io/json.h"
 #include "lib/io/pending_tensor.h"
+#include "lib/tensor/named_arrays.h"
 
 namespace lumen::io {
 
@@ -107,6 +108,12 @@ bool is_of_all_experts(std::string_view hugging_face_name);
 std::string name_of_expert(std::string hugging_face_name, int64_t expert);
 // The number of the expert that a tensor is of, by its name in Hugging Face; none of others.
 std::optional<int64_t> expert_number(std::string_view hugging_face_name);
+// Whether a Hugging Face tensor of this name is no tensor in GGUF but, of all layers together, a
+// key: the numbers of Apertus's activations.
+bool is_gguf_number(std::string_view hugging_face_name);
+// Sets those keys of a model, which must have all such tensors; of others nothing. Throws
+// Error(kMalformed) for one of another type than float32, float16 or bfloat16.
+void set_gguf_numbers(const Json& config, const NamedArrays& tensors, GgufWriter& writer);
 // Sets the keys of Jinja sources by name.
 void set_gguf_chat_templates(const std::map<std::string, std::string>& templates,
                              GgufWriter& writer);

@@ -486,6 +486,14 @@ TEST_CASE("names go to GGUF and back") {
       {"qwen2moe", "mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight"},
       {"qwen2moe", "mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight"},
       {"olmoe", "mlp.gate.weight", "ffn_gate_inp.weight"},
+      {"minimax-m2", "block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias"},
+      {"minimax-m2", "block_sparse_moe.gate.weight", "ffn_gate_inp.weight"},
+      {"dots1", "mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
+      {"exaone-moe", "mlp.e_score_correction_bias", "exp_probs_b.bias"},
+      {"exaone-moe", "post_attention_layernorm.weight", "ffn_norm.weight"},
+      {"hunyuan-moe", "self_attn.query_layernorm.weight", "attn_q_norm.weight"},
+      {"hunyuan-moe", "mlp.gate.wg.weight", "ffn_gate_inp.weight"},
+      {"hunyuan-moe", "mlp.shared_mlp.up_proj.weight", "ffn_up_shexp.weight"},
       {"glm4", "post_self_attn_layernorm.weight", "post_attention_norm.weight"},
       {"glm4", "post_attention_layernorm.weight", "ffn_norm.weight"},
       {"glm4", "mlp.gate_up_proj.weight", "ffn_up.weight"},
@@ -534,6 +542,9 @@ TEST_CASE("names go to GGUF and back") {
       {"qwen3next", "linear_attn.in_proj_qkvz.weight", "ssm_in.weight"},
       {"qwen3next", "linear_attn.in_proj_ba.weight", "ssm_ba.weight"},
       {"qwen3next", "mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight"},
+      {"apertus", "attention_layernorm.weight", "attn_norm.weight"},
+      {"apertus", "feedforward_layernorm.weight", "ffn_norm.weight"},
+      {"arcee", "mlp.up_proj.weight", "ffn_up.weight"},
       {"nemotron", "mlp.up_proj.weight", "ffn_up.weight"}};
   for (const auto& [architecture, own, gguf] : kOwn) {
     INFO(architecture);

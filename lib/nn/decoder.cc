@@ -26,6 +26,10 @@ Activation gate_activation(const io::Json& config) {
   const std::vector<std::string> known = {"silu",     "swish", "gelu", "gelu_pytorch_tanh",
                                           "gelu_new", "relu2"};
   const std::string name = io::get_string(config, "hidden_act", known[0]);
+  // That of Apertus has parameters, so that it is none: its layers ask for an nn::Xielu.
+  if (name == "xielu" && io::get_string(config, "model_type", "") == "apertus") {
+    return Activation("identity");
+  }
   if (std::find(known.begin(), known.end(), name) == known.end()) {
     fail(ErrorKind::kUnsupported, "hidden_act ", quoted(name),
          " is not supported; known: ", join(known, ", "));

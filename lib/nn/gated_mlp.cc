@@ -46,6 +46,13 @@ Tensor GatedMlp::operator()(const Tensor& x) const {
 PlainMlp::PlainMlp(const Parameters& parameters, const PlainMlpShape& shape)
     : activation_(shape.activation),
       up_(parameters / shape.up, shape.hidden, shape.intermediate, shape.bias),
-      down_(parameters / shape.down, shape.intermediate, shape.hidden, shape.bias) {}
+      down_(parameters / shape.down, shape.intermediate, shape.hidden, shape.bias) {
+  if (shape.xielu) act_fn_.emplace(parameters / "act_fn");
+}
+
+Tensor PlainMlp::operator()(const Tensor& x) const {
+  const Tensor h = up_(x);
+  return down_(act_fn_ ? (*act_fn_)(h) : activation_(h));
+}
 
 }  // namespace lumen::nn

@@ -1,12 +1,14 @@
 // Dense feed-forward layers: gated ones and plain ones.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "lib/nn/activation.h"
 #include "lib/nn/layers.h"
+#include "lib/nn/xielu.h"
 
 namespace lumen::nn {
 
@@ -43,16 +45,18 @@ struct PlainMlpShape {
   Activation activation;
   bool bias = false;
   std::string up = "up_proj", down = "down_proj";  // names of the two layers
+  bool xielu = false;                              // a Xielu, act_fn, in place of the activation
 };
 
 // down(activation(up(x))) (Vaswani et al. 2017).
 class PlainMlp {
  public:
   PlainMlp(const Parameters& parameters, const PlainMlpShape& shape);
-  Tensor operator()(const Tensor& x) const { return down_(activation_(up_(x))); }
+  Tensor operator()(const Tensor& x) const;
 
  private:
   Activation activation_;
+  std::optional<Xielu> act_fn_;
   Linear up_, down_;
 };
 

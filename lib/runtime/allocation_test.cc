@@ -184,6 +184,10 @@ TEST_CASE("decoding a token with latent attention and experts of groups allocate
   REQUIRE(allocations_of("deepseek_v3") == 0);
   REQUIRE(allocations_of("ernie4_5_moe") == 0);
   REQUIRE(allocations_of("glm4_moe") == 0);
+  REQUIRE(allocations_of("minimax_m2") == 0);
+  REQUIRE(allocations_of("dots1") == 0);
+  REQUIRE(allocations_of("hunyuan_v1_moe") == 0);
+  REQUIRE(allocations_of("exaone_moe") == 0);
 }
 
 TEST_CASE("decoding a token with experts allocates nothing, and equal ones answer as one does") {

@@ -90,6 +90,20 @@ TEST_CASE("files with the rows of kv_b_proj for keys and values apart are read a
   }
 }
 
+TEST_CASE("Kimi K2 is a DeepSeek-V3 of another name") {
+  io::Json config;
+  const std::string directory = latent_directory(config);
+  const std::vector<float> want = logits(directory);
+  io::Json said = io::read_json(directory + "/config.json");
+  said["model_type"] = "kimi_k2";
+  io::write_file_atomically(directory + "/config.json", said.dump());
+  CHECK(io::open_model(directory).config["model_type"] == "deepseek_v3");
+  CHECK(logits(directory) == want);
+  const std::string gguf = converted(directory);
+  CHECK(io::read_gguf(gguf)->metadata.get_string("general.architecture") == "deepseek2");
+  CHECK(relative_error(logits(gguf), want) < 1e-6);
+}
+
 TEST_CASE("adapters of kv_b_proj run where its rows are apart, and are not lost in conversions") {
   io::Json config;
   const std::string directory = latent_directory(config);

@@ -172,10 +172,27 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
   CHECK(contains(refused("exaone4", {{"sliding_window", 3},
                                      {"layer_types", {"full_attention", "full_attention"}}}),
                  "layers without rotation cannot be written as GGUF for exaone4"));
+  CHECK(contains(refused("exaone_moe", {{"sliding_window", nullptr},
+                                        {"layer_types", io::periodic_layer_types(4, 1)}}),
+                 "layer 0 has no sliding window, which cannot be written as GGUF for exaone-moe"));
+  CHECK(contains(refused("exaone_moe", {{"num_shared_experts", 0}, {"n_shared_experts", 0}}),
+                 "num_shared_experts 0 cannot be written as GGUF for exaone-moe, whose readers"));
   CHECK(contains(refused("hunyuan_v1_dense", {{"attention_bias", true}}),
                  "attention_bias true cannot be written as GGUF for hunyuan-dense"));
+  CHECK(contains(refused("hunyuan_v1_moe", {{"attention_bias", true}}),
+                 "attention_bias true cannot be written as GGUF for hunyuan-moe"));
   CHECK(contains(refused("nemotron", {{"tie_word_embeddings", true}}),
                  "tie_word_embeddings true cannot be written as GGUF for nemotron"));
+  for (const char* key : {"attention_bias", "mlp_bias"}) {
+    CHECK(contains(refused("arcee", {{key, true}}),
+                   str(key, " true cannot be written as GGUF for arcee")));
+  }
+  CHECK(contains(refused("arcee", {{"hidden_act", "silu"}}), "where it is relu2"));
+  CHECK(contains(refused("apertus", {{"hidden_act", "silu"}}), "where it is xielu"));
+  CHECK(contains(refused("apertus", {{"attention_bias", true}}),
+                 "attention_bias true cannot be written as GGUF for apertus"));
+  CHECK(contains(refused("apertus", {{"tie_word_embeddings", true}}),
+                 "tie_word_embeddings true cannot be written as GGUF for apertus"));
   CHECK(contains(refused("lfm2", {{"conv_bias", true}}),
                  "conv_bias true cannot be written as GGUF for lfm2"));
   CHECK(contains(refused("lfm2_moe", {{"norm_topk_prob", false}}),
@@ -194,6 +211,17 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
               {{"moe_layer_start_index", 0}, {"moe_layer_end_index", 0}, {"mlp_only_layers", {1}}}),
       "layers without experts behind those with some cannot be written as GGUF for "
       "ernie4_5-moe, whose readers look for them in front"));
+  CHECK(contains(refused("minimax_m2", {{"tie_word_embeddings", true}}),
+                 "tie_word_embeddings true cannot be written as GGUF for minimax-m2"));
+  CHECK(contains(
+      refused("dots1", {{"sliding_window", 3}, {"max_window_layers", 1}}),
+      "layer 1 has a sliding window of 3 tokens, which cannot be written as GGUF for dots1"));
+  CHECK(contains(refused("dots1", {{"attention_bias", true}}),
+                 "attention_bias true cannot be written as GGUF for dots1"));
+  CHECK(contains(refused("dots1", {{"n_shared_experts", 0}}),
+                 "n_shared_experts 0 cannot be written as GGUF for dots1, whose readers look"));
+  CHECK(contains(refused("dots1", {{"tie_word_embeddings", true}}),
+                 "tie_word_embeddings true cannot be written as GGUF for dots1"));
   CHECK(contains(refused("granitemoehybrid", {{"mamba_proj_bias", true}}),
                  "mamba_proj_bias true cannot be written as GGUF for granitehybrid"));
   CHECK(contains(refused("granitemoehybrid", {{"time_step_limit", {0.1, 1.5}}}),
@@ -304,6 +332,55 @@ TEST_CASE("Mamba-2 has the shapes of GGUF's, and Granite 4.0 without it is GGUF'
   const std::string directory = directory_of(), gguf = converted(directory);
   CHECK(io::read_gguf(gguf)->metadata.get_string("general.architecture") == "granitehybrid");
   CHECK(relative_error(logits(gguf), logits(directory)) < 1e-5);
+}
+
+TEST_CASE("numbers of Apertus's activations are keys in GGUF, one for all layers or one for each") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "apertus"}});
+  io::Json config = tiny_config("apertus");
+  make_sayable(config);
+  const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+  NamedArrays tensors = io::read_safetensors(directory + "/model.safetensors")->arrays();
+  for (auto& [name, array] : tensors) array = nn::float32_copy(array);
+  const std::string last = "model.layers.1.mlp.act_fn.";
+  for (const auto& [name, number] :
+       {std::pair("alpha_p", 1.5f), {"alpha_n", -0.5f}, {"beta", 0.25f}, {"eps", -0.125f}}) {
+    tensors.at(last + name).as_mutable<float>()[0] = number;
+  }
+  io::write_safetensors(directory + "/model.safetensors", tensors);
+  const std::string gguf = converted(directory);
+  const auto file = io::read_gguf(gguf);
+  const auto alphas = file->metadata.find("xielu.alpha_n");
+  REQUIRE((alphas && alphas->size() == 2));
+  CHECK(alphas->number_at(1) == -0.5);
+  CHECK(file->metadata.find("xielu.eps")->number_at(1) == -0.125);
+  CHECK(relative_error(logits(gguf), logits(directory)) < 1e-6);
+  const auto again =
+      io::read_safetensors(converted_directory(gguf, "bf16") + "/model.safetensors")->arrays();
+  CHECK(again.at(last + "alpha_p").shape() == Shape{1});
+  CHECK(again.at(last + "eps").shape() == Shape{});
+  CHECK(again.at(last + "beta").as<float>()[0] == 0.25f);
+
+  const auto changed = [&](const std::optional<io::GgufWriter::Value>& eps) {
+    io::GgufWriter writer;
+    for (size_t i = 0; i < file->metadata.size(); ++i) {
+      if (file->metadata[i].key() != "xielu.eps") writer.copy(file->metadata[i]);
+    }
+    if (eps) writer.set("xielu.eps", *eps);
+    for (const io::GgufTensor& tensor : file->tensors) writer.add(tensor.name, file->array(tensor));
+    const std::string path = lumen::testing::temporary_directory() + "/changed.gguf";
+    writer.write(path);
+    return path;
+  };
+  const float eps = -0.125f;
+  CHECK(io::open_model(changed(eps)).tensors.at("model.layers.0.mlp.act_fn.eps").as<float>()[0] ==
+        eps);
+  using Value = io::GgufWriter::Value;
+  for (const std::optional<Value>& wrong :
+       {std::optional<Value>(), std::optional<Value>(std::vector<float>{eps})}) {
+    CHECK(contains(
+        lumen::testing::refusal(ErrorKind::kMalformed, [&] { io::open_model(changed(wrong)); }),
+        "key 'xielu.eps': "));
+  }
 }
 
 TEST_CASE("norms of the heads of Command R+ keep their shapes in GGUF") {

@@ -84,11 +84,16 @@ inline void make_sayable(io::Json& config) {
   }
   if (type == "nemotron") config["tie_word_embeddings"] = false;
   if (type == "starcoder2") config.erase("use_bias");
+  if (type == "apertus") config["tie_word_embeddings"] = false;
+  if (type == "arcee" || type == "apertus") {
+    for (const char* key : {"attention_bias", "mlp_bias"}) config.erase(key);
+  }
   if (type.starts_with("cohere")) {
     config["tie_word_embeddings"] = true;
     for (const char* key : {"attention_bias", "use_qk_norm"}) config.erase(key);
   }
-  if (type == "hunyuan_v1_dense") config.erase("attention_bias");
+  if (type.starts_with("hunyuan") || type == "dots1") config.erase("attention_bias");
+  if (type == "dots1") config["sliding_window"] = nullptr;
   if (type == "seed_oss" || type.starts_with("ernie4_5")) {
     for (const char* key : {"attention_out_bias", "mlp_bias", "use_bias", "moe_norm_min"}) {
       config.erase(key);

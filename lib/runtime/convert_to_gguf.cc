@@ -89,6 +89,7 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
   const std::string architecture = io::gguf_architecture(files.config);
   if (!source.parameters) checked_parameters(files, nullptr);
   io::set_gguf_config(files.config, writer);
+  io::set_gguf_numbers(files.config, files.tensors, writer);
   with_context("generation_config.json",
                [&] { io::set_gguf_sampling(files.generation_config, writer); });
   const std::string path = files.path.substr(0, files.path.find_last_not_of('/') + 1);
@@ -100,7 +101,8 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
   std::vector<SourceTensor> tensors;
   std::map<std::string, size_t> of_experts;  // places in `tensors`
   for (const auto& [name, array] : files.tensors) {
-    if ((tied && name == kOutputName) || name.starts_with("mtp.")) continue;
+    const bool is_written = !name.starts_with("mtp.") && !io::is_gguf_number(name);
+    if ((tied && name == kOutputName) || !is_written) continue;
     const std::string first_part = nn::input_part_name(name, 0);  // of what is two tensors there
     const std::string gguf_name =
         io::gguf_tensor_name(first_part.empty() ? name : first_part, architecture);

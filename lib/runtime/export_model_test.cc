@@ -410,6 +410,7 @@ void check_training_on(const std::string& base, const TrainedOn& checks) {
 TEST_CASE("additions to experts are trained and run, and change nothing at first") {
   const std::pair<const char*, const char*> kinds[] = {
       {"mixtral", "\"w1\", \"w2\", \"w3\""},
+      {"minimax_m2", "\"w1\", \"w2\", \"w3\""},
       {"qwen3_moe", "\"gate_proj\", \"up_proj\", \"down_proj\", \"q_proj\""}};
   for (const auto& kind : kinds) {
     const char *const type = kind.first, *const targets = kind.second;
@@ -430,7 +431,7 @@ TEST_CASE("additions to experts are trained and run, and change nothing at first
     task->export_model(place);
     const NamedArrays adapter =
         io::read_safetensors(place + "/adapter_model.safetensors")->arrays();
-    const bool mixtral = type == std::string("mixtral");
+    const bool mixtral = type != std::string("qwen3_moe");
     CHECK(adapter.contains(str("base_model.model.model.layers.1.",
                                mixtral ? "block_sparse_moe.experts.2.w3" : "mlp.experts.2.up_proj",
                                ".lora_B.weight")));
@@ -656,29 +657,42 @@ TEST_CASE(
   CHECK(tensors.contains("model.layers.1.self_attn.kv_b_proj.weight"));
 }
 
-TEST_CASE("LFM2, ERNIE 4.5 and GLM-4.5 with experts are trained, whole and by additions") {
+TEST_CASE("mixtures with corrections of scores are trained, whole and by additions") {
   struct Case {
     const char *type, *targets, *mlp, *expert, *correction;
     io::Json keys;
   };
-  const Case cases[] = {{"lfm2_moe",
-                         R"("w1", "q_proj", "in_proj")",
-                         "feed_forward.w1",
-                         "feed_forward.experts.2.w3",
-                         "feed_forward.expert_bias",
-                         {{"layer_types", {"conv", "full_attention"}}, {"num_dense_layers", 1}}},
-                        {"ernie4_5_moe",
-                         R"("up_proj", "q_proj")",
-                         "mlp.up_proj",
-                         "mlp.experts.2.up_proj",
-                         "mlp.moe_statics.e_score_correction_bias",
-                         {{"moe_num_experts", 3}, {"moe_k", 2}}},
-                        {"glm4_moe",
-                         R"("up_proj", "q_proj")",
-                         "mlp.up_proj",
-                         "mlp.experts.2.up_proj",
-                         "mlp.gate.e_score_correction_bias",
-                         {{"n_routed_experts", 3}}}};
+  const Case cases[] = {
+      {"lfm2_moe",
+       R"("w1", "q_proj", "in_proj")",
+       "feed_forward.w1",
+       "feed_forward.experts.2.w3",
+       "feed_forward.expert_bias",
+       {{"layer_types", {"conv", "full_attention"}}, {"num_dense_layers", 1}}},
+      {"ernie4_5_moe",
+       R"("up_proj", "q_proj")",
+       "mlp.up_proj",
+       "mlp.experts.2.up_proj",
+       "mlp.moe_statics.e_score_correction_bias",
+       {{"moe_num_experts", 3}, {"moe_k", 2}}},
+      {"dots1",
+       R"("up_proj", "q_proj")",
+       "mlp.up_proj",
+       "mlp.experts.2.up_proj",
+       "mlp.gate.e_score_correction_bias",
+       {{"n_routed_experts", 3}, {"n_shared_experts", 1}, {"first_k_dense_replace", 1}}},
+      {"exaone_moe",
+       R"("up_proj", "q_proj")",
+       "mlp.up_proj",
+       "mlp.experts.2.up_proj",
+       "mlp.e_score_correction_bias",
+       {{"first_k_dense_replace", 1}}},
+      {"glm4_moe",
+       R"("up_proj", "q_proj")",
+       "mlp.up_proj",
+       "mlp.experts.2.up_proj",
+       "mlp.gate.e_score_correction_bias",
+       {{"n_routed_experts", 3}}}};
   for (const Case& one : cases) {
     INFO(one.type);
     io::Json config = mixture_config(one.type);
@@ -726,6 +740,32 @@ TEST_CASE("LFM2, ERNIE 4.5 and GLM-4.5 with experts are trained, whole and by ad
     CHECK(tensors.at(str("model.layers.1.", one.correction)).elements() == 3);
     CHECK(exported_logits(whole) != exported_logits(base));
   }
+}
+
+TEST_CASE("additions to what all tokens of Hunyuan go through are to parameters for PEFT") {
+  io::Json config = mixture_config("hunyuan_v1_moe");
+  for (const char* key : {"num_local_experts", "moe_intermediate_size", "sliding_window"}) {
+    config.erase(key);
+  }
+  const std::string base = random_base(config);
+  const auto trained = [&](bool merge) {
+    const std::string place = lumen::testing::temporary_directory();
+    const auto recipe = read_recipe({"l.toml", text_recipe(kLlama).directory,
+                                     lora_recipe(base, "targets = [\"up_proj\", \"q_proj\"]\n")},
+                                    {str("export.merge_lora=", merge), "data.on_too_long=split"});
+    const auto task = make_task(recipe, {.threads = 1});
+    losses(*task, 3);
+    task->export_model(place);
+    return place;
+  };
+  const std::string place = trained(false);
+  const io::Json peft = io::read_json(place + "/adapter_config.json");
+  CHECK(peft["target_modules"] == io::Json::array({"q_proj"}));
+  CHECK(peft["target_parameters"] ==
+        io::Json::array({"model.layers.0.mlp.shared_mlp.up_proj.weight",
+                         "model.layers.1.mlp.shared_mlp.up_proj.weight"}));
+  check_same_logits(exported_logits(base, place), exported_logits(trained(true)));
+  CHECK(exported_logits(base, place) != exported_logits(base));
 }
 
 TEST_CASE("the router of gpt-oss is a parameter for PEFT") {

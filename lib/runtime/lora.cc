@@ -54,8 +54,10 @@ bool is_addition(const std::string& name) {
   return name.find(".lora_") != name.npos;
 }
 
+// Mixtral, and what has its names.
 bool is_mixtral(const io::Json& model_config) {
-  return io::get_string(model_config, "model_type", "") == "mixtral";
+  const std::string type = io::get_string(model_config, "model_type", "");
+  return type == "mixtral" || type == "minimax_m2";
 }
 
 // The model's name of a tensor of the file. PEFT has a layer with an addition as "base_layer" in

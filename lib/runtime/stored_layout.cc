@@ -96,9 +96,14 @@ bool to_hugging_face(NamedArrays& tensors, io::Json& config) {
 
 namespace {
 
-// The rotary settings of Gemma 4 as transformers reads them: of each kind of layers.
+// The rotary settings of Gemma 4 as transformers reads them: of each kind of layers. Those of an
+// Apertus without scaling, which it takes for Llama 3's if nothing is said.
 void nest_rope_parameters(io::Json& config) {
   const std::string type = io::get_string(config, "model_type", "");
+  if (type == "apertus" && io::find_value(config, "rope_scaling") == nullptr) {
+    config["rope_parameters"] = {{"rope_type", "default"},
+                                 {"rope_theta", io::Json(config["rope_theta"])}};
+  }
   if (!type.starts_with("gemma4")) return;
   io::Json global = config["rope_scaling"];
   if (!global.is_object()) global = {{"rope_type", "default"}};

@@ -1,0 +1,56 @@
+// Apertus (Project Apertus 2025, "Apertus: Democratizing Open and Compliant LLMs for Global
+// Language Environments").
+//
+// Loads Apertus 8B and 70B. Differs from Llama by norms of every query and key head and by a
+// feed-forward layer without a gate, whose activation has learned slopes (nn::Xielu).
+#include "models/decoder_lm.h"
+
+namespace lumen::models {
+namespace apertus {
+
+std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
+  const nn::DecoderConfig config(json);
+  nn::LayerShape layer = plain_layer(config);
+  layer.attention.qk_norm = nn::QkNorm::kHeads;
+  layer.norms = {.before_attention = "attention_layernorm", .before_mlp = "feedforward_layernorm"};
+  layer.plain_mlp = {.hidden = config.hidden_size,
+                     .intermediate = config.intermediate_size,
+                     .activation = config.hidden_act,
+                     .xielu = io::get_string(json, "hidden_act", "xielu") == "xielu"};
+  return std::make_unique<DecoderLm>(json, config, parameters,
+                                     DecoderShape{.layer = [=](int64_t) { return layer; }});
+}
+
+std::vector<io::Json> tiny_configs() {
+  const io::Json base = {{"model_type", "apertus"},
+                         {"hidden_size", 32},
+                         {"intermediate_size", 48},
+                         {"num_hidden_layers", 2},
+                         {"num_attention_heads", 4},
+                         {"num_key_value_heads", 2},
+                         {"head_dim", 8},
+                         {"vocab_size", 37},
+                         {"rms_norm_eps", 1e-5},
+                         {"max_position_embeddings", 64},
+                         {"rope_theta", 1.2e7},
+                         {"hidden_act", "xielu"}};
+  io::Json scaled = base;
+  scaled.update({{"attention_bias", true},
+                 {"tie_word_embeddings", true},
+                 {"rope_scaling",
+                  {{"rope_type", "llama3"},
+                   {"factor", 8.0},
+                   {"low_freq_factor", 1.0},
+                   {"high_freq_factor", 4.0},
+                   {"original_max_position_embeddings", 16}}}});
+  return {base, scaled};
+}
+
+constexpr std::string_view kModelTypes[] = {"apertus"};
+
+}  // namespace apertus
+
+extern const ModelDef kApertus;
+const ModelDef kApertus = {"apertus", apertus::kModelTypes, apertus::make, apertus::tiny_configs};
+
+}  // namespace lumen::models
