@@ -13,10 +13,6 @@
 namespace lumen::models {
 namespace {
 
-Tensor scaled(const Tensor& x, double scale) {
-  return scale == 1 ? x : ops::mul(x, graph::scalar(static_cast<float>(scale)));
-}
-
 nn::Parameters parameters_of(const nn::Parameters& all, const nn::DecoderConfig& config) {
   return all.with_normal_weights(config.initializer_range);
 }
@@ -41,31 +37,6 @@ nn::GatedDeltaNetShape delta_net_of(const io::Json& json, const nn::DecoderConfi
          " is not a multiple of linear_num_key_heads ", shape.key_heads);
   }
   return shape;
-}
-
-nn::ExpertChoice grouped_choice(const io::Json& json, const nn::SparseMlpShape& experts) {
-  nn::ExpertChoice choice;
-  choice.sigmoid = io::get_string(json, "model_type") != "deepseek_v2";
-  if (choice.sigmoid) choice.correction = "gate.e_score_correction_bias";
-  choice.scale = io::get_number(json, "routed_scaling_factor", 0, 1e6, 1);
-  if (experts.normalize && !choice.sigmoid) {
-    fail(ErrorKind::kUnsupported,
-         "norm_topk_prob true is not supported in deepseek_v2: transformers disregards it, others "
-         "do not");
-  }
-  if (io::get_string(json, "topk_method", "") == "greedy") return choice;
-  choice.best = choice.sigmoid ? 2 : 1;
-  choice.groups = io::get_int(json, "n_group", 1, experts.experts, 1);
-  choice.used_groups = io::get_int(json, "topk_group", 1, choice.groups, choice.groups);
-  const int64_t size = experts.experts / choice.groups;
-  const bool even = experts.experts % choice.groups == 0 && size >= choice.best;
-  if (choice.groups > 1 && (!even || size * choice.used_groups < experts.used)) {
-    fail(ErrorKind::kMalformed, "n_group ", choice.groups, " with topk_group ", choice.used_groups,
-         ": of ", experts.experts, " experts ", experts.used,
-         " cannot be chosen in so many groups of equal size",
-         choice.best > 1 ? ", of at least 2" : "");
-  }
-  return choice;
 }
 
 }  // namespace
@@ -127,6 +98,31 @@ nn::SparseMlpShape shared_experts_of(const io::Json& json, const nn::DecoderConf
   nn::SparseMlpShape experts = qwen_experts_of(json, config);
   experts.shared = io::get_int(json, "shared_expert_intermediate_size", 1, limits::kDim);
   return experts;
+}
+
+nn::ExpertChoice grouped_choice(const io::Json& json, const nn::SparseMlpShape& experts) {
+  nn::ExpertChoice choice;
+  choice.sigmoid = io::get_string(json, "model_type") != "deepseek_v2";
+  if (choice.sigmoid) choice.correction = "gate.e_score_correction_bias";
+  choice.scale = io::get_number(json, "routed_scaling_factor", 0, 1e6, 1);
+  if (experts.normalize && !choice.sigmoid) {
+    fail(ErrorKind::kUnsupported,
+         "norm_topk_prob true is not supported in deepseek_v2: transformers disregards it, others "
+         "do not");
+  }
+  if (io::get_string(json, "topk_method", "") == "greedy") return choice;
+  choice.best = choice.sigmoid ? 2 : 1;
+  choice.groups = io::get_int(json, "n_group", 1, experts.experts, 1);
+  choice.used_groups = io::get_int(json, "topk_group", 1, choice.groups, choice.groups);
+  const int64_t size = experts.experts / choice.groups;
+  const bool even = experts.experts % choice.groups == 0 && size >= choice.best;
+  if (choice.groups > 1 && (!even || size * choice.used_groups < experts.used)) {
+    fail(ErrorKind::kMalformed, "n_group ", choice.groups, " with topk_group ", choice.used_groups,
+         ": of ", experts.experts, " experts ", experts.used,
+         " cannot be chosen in so many groups of equal size",
+         choice.best > 1 ? ", of at least 2" : "");
+  }
+  return choice;
 }
 
 nn::SparseMlpShape grouped_experts_of(const io::Json& json, const nn::DecoderConfig& config) {
@@ -247,9 +243,12 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
     keys_of_.push_back(static_cast<size_t>(keys_of));
     is_borrowed_.push_back(false);
     if (keys_of != i) is_borrowed_[keys_of_.back()] = true;
-    if (keys_of == i) last_to_keep_ = static_cast<size_t>(i);
+    const bool mixes = layer.parts != nn::LayerParts::kMlp;
+    if (keys_of == i && mixes) last_to_keep_ = static_cast<size_t>(i);
     const bool keeps_state = layer.delta_net || layer.short_convolution || layer.mamba;
+    // With both, which all layers have or none, a layer is the same one of both kinds.
     numbers_.push_back(keeps_state ? recurrent_.layers : std::ssize(heads_));
+    if (!mixes) continue;
     if (layer.latent) latent_dim_ = layer.latent->cached();
     if (layer.delta_net) {
       recurrent_ = nn::GatedDeltaNet::cache_shape(*layer.delta_net, recurrent_.layers + 1);
@@ -258,7 +257,8 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
           nn::ShortConvolution::cache_shape(*layer.short_convolution, recurrent_.layers + 1);
     } else if (layer.mamba) {
       recurrent_ = nn::Mamba2::cache_shape(*layer.mamba, recurrent_.layers + 1);
-    } else if (keys_of == i) {
+    }
+    if (keys_of == i && (!keeps_state || layer.mamba_beside)) {
       heads_.push_back({layer.attention.kv_heads, layer.attention.head_dim});
     }
   }
@@ -302,11 +302,11 @@ Tensor DecoderLm::run_all(const Tensor& tokens, const Tensor& position, nn::KvCa
   const nn::Pass local = pass_with(local_rope_ ? &*local_rope_ : nullptr);
   const nn::Pass plain = pass_with(nullptr);
   const Tensor embedded = embed_tokens_(tokens);
-  Tensor x = nn::dropout(scaled(embedded, embedding_scale_), config_.dropout);
+  Tensor x = nn::dropout(nn::scaled(embedded, embedding_scale_), config_.dropout);
   Tensor layer_inputs;  // [batch, tokens, layers, dim]
   if (layer_embedding_) {
     // Not x, whose gradient is then the sum of the same two, recomputed or not.
-    layer_inputs = (*layer_embedding_)(tokens, scaled(embedded, embedding_scale_));
+    layer_inputs = (*layer_embedding_)(tokens, nn::scaled(embedded, embedding_scale_));
   }
   std::vector<nn::KeysAndValues> kept(layers_.size());
   for (size_t i = 0; i < layers_.size(); ++i) {
@@ -399,7 +399,7 @@ Tensor DecoderLm::run(size_t layer, const Tensor& x, const nn::Pass& pass, const
 }
 
 Tensor DecoderLm::normalized(const Tensor& hidden) const {
-  return scaled(norm_(hidden), logit_scale_);
+  return nn::scaled(norm_(hidden), logit_scale_);
 }
 
 }  // namespace lumen::models

@@ -53,6 +53,8 @@ void add_shared_experts(int64_t count, nn::SparseMlpShape& experts);
 // model_type is deepseek_v2, by sigmoids with a correction. Throws Error(kMalformed) for groups
 // that do not fit and Error(kUnsupported) for what transformers disregards.
 nn::SparseMlpShape grouped_experts_of(const io::Json& json, const nn::DecoderConfig& config);
+// How such experts are chosen, of which `experts` tells the rest. Throws likewise.
+nn::ExpertChoice grouped_choice(const io::Json& json, const nn::SparseMlpShape& experts);
 // DecoderShape::layer of layers that are like those of `dense`, but those of io::sparse_layers with
 // these experts in place of their mlp.
 std::function<nn::LayerShape(int64_t)> with_experts(const io::Json& json,

@@ -15,6 +15,7 @@
 #include "lib/io/layer_windows.h"
 #include "lib/nn/fused_layers.h"
 #include "models/decoder_lm.h"
+#include "models/mamba2_layers.h"
 
 namespace lumen::models {
 namespace granite {
@@ -49,53 +50,18 @@ void set_dense(const io::Json& json, nn::LayerShape& layer) {
   layer.mlp.down = "output_linear";
 }
 
-// Sets the limits of time steps: [least, most], where the latter may be null or, as transformers
-// writes infinity, {"__float__": "Infinity"}.
-void set_step_limits(const io::Json& json, nn::Mamba2Shape& shape) {
-  const io::Json* limit = io::find_value(json, "time_step_limit");
-  if (limit == nullptr) return;
-  const bool fits = limit->is_array() && limit->size() == 2 && (*limit)[0].is_number();
-  if (fits) {
-    const io::Json& most = (*limit)[1];
-    const io::Json* special = most.is_object() ? io::find_value(most, "__float__") : nullptr;
-    const bool endless = most.is_null() || (special != nullptr && *special == "Infinity");
-    shape.least_step = (*limit)[0].get<double>();
-    if (!endless) shape.most_step = most.is_number() ? most.get<double>() : -1;
-  }
-  if (fits && shape.least_step >= 0 && shape.least_step <= shape.most_step) return;
-  fail(ErrorKind::kMalformed, "time_step_limit: found ", io::describe(limit),
-       ", expected two numbers from 0, the second not below the first");
-}
-
 nn::Mamba2Shape mamba_of(const io::Json& json, const nn::DecoderConfig& config) {
-  const std::string activation = io::get_string(json, "hidden_act", "silu");
-  if (activation != "silu" && activation != "swish") {
-    fail(ErrorKind::kUnsupported, "hidden_act ", quoted(activation),
-         " is not supported in Mamba-2; known: silu, swish");
-  }
-  const auto size = [&](const char* key, int64_t least, int64_t most) {
-    return io::get_int(json, key, least, most);
-  };
-  nn::Mamba2Shape shape = {.hidden = config.hidden_size,
-                           .heads = size("mamba_n_heads", 1, limits::kHeads),
-                           .head_dim = size("mamba_d_head", 1, limits::kDim),
-                           .groups = size("mamba_n_groups", 1, limits::kHeads),
-                           .state = size("mamba_d_state", 1, limits::kDim),
-                           .kernel = size("mamba_d_conv", 2, io::kMostConvTaps),
-                           .eps = config.rms_norm_eps,
-                           .conv_bias = io::get_bool(json, "mamba_conv_bias", true),
-                           .bias = io::get_bool(json, "mamba_proj_bias", false)};
-  if (shape.heads % shape.groups != 0) {
-    fail(ErrorKind::kMalformed, "mamba_n_heads ", shape.heads,
-         " is not a multiple of mamba_n_groups ", shape.groups);
-  }
+  constexpr Mamba2Keys kKeys = {"mamba_n_heads", "mamba_d_head", "mamba_n_groups",
+                                "mamba_d_state", "mamba_d_conv", "mamba_conv_bias",
+                                "hidden_act"};
+  nn::Mamba2Shape shape = mamba2_of(json, config, kKeys);
+  shape.in_bias = shape.out_bias = io::get_bool(json, "mamba_proj_bias", false);
   const int64_t inner = std::llround(io::get_number(json, "mamba_expand", 0, 64, 2) *
                                      static_cast<double>(config.hidden_size));
   if (shape.inner() != inner) {
     fail(ErrorKind::kMalformed, "mamba_n_heads ", shape.heads, " of mamba_d_head ", shape.head_dim,
          " are not mamba_expand · hidden_size = ", inner, " numbers");
   }
-  set_step_limits(json, shape);
   return shape;
 }
 

@@ -206,7 +206,7 @@ TEST_CASE("attention's dropout is for training, and drawn again where layers are
     INFO(def->name);
     io::Json config = def->tiny_configs()[0];
     const auto without = def->make(config, nn::Parameters::trainable(3));
-    if (!without->keeps_several()) continue;
+    if (!without->keeps_several() || without->cache_shape(1, 1).layers == 0) continue;
     const std::vector<float> plain = values(logits(*without, false));
     config["attn_pdrop"] = config["attention_dropout"] = 0.5;
     CHECK(values(logits(*def->make(config, nn::Parameters::trainable(3)), false)) == plain);
@@ -497,6 +497,33 @@ TEST_CASE("sizes of Mamba-2 that do not fit are refused") {
   io::Json unlimited = config;
   unlimited["time_step_limit"] = {0, {{"__float__", "Infinity"}}};
   CHECK_NOTHROW(def.make(unlimited, nn::Parameters::random(1)));
+}
+
+TEST_CASE("layers and multipliers of Nemotron-H and Falcon-H1 that do not fit are refused") {
+  const auto refused = [](const char* type, size_t index, const io::Json& keys, const char* why,
+                          ErrorKind kind = ErrorKind::kMalformed) {
+    const models::ModelDef& def = models::find_model_def({{"model_type", type}});
+    io::Json wrong = def.tiny_configs()[index];
+    wrong.update(keys);
+    const std::string message =
+        testing::refusal(kind, [&] { def.make(wrong, nn::Parameters::random(1)); });
+    CAPTURE(message);
+    CHECK(testing::contains(message, why));
+  };
+  const auto nemotron = [&](const auto&... rest) { refused("nemotron_h", 0, rest...); };
+  nemotron(io::Json{{"n_groups", 3}}, "mamba_num_heads 4 is not a multiple of n_groups 3");
+  nemotron(io::Json{{"num_hidden_layers", 3}}, "expected an array of 3 names, one per layer");
+  nemotron(io::Json{{"mamba_hidden_act", "gelu"}}, "mamba_hidden_act", ErrorKind::kUnsupported);
+  nemotron(io::Json{{"time_step_limit", {1, 0.5}}}, "time_step_limit");
+  refused("nemotron_h", 2, {{"num_experts_per_tok", 5}}, "num_experts_per_tok");
+  refused("nemotron_h", 2, {{"n_group", 3}}, "n_group 3");
+  refused("nemotron_h", 2, {{"mlp_hidden_act", "silu"}}, "mlp_hidden_act", ErrorKind::kUnsupported);
+  const auto falcon = [&](const auto&... rest) { refused("falcon_h1", 0, rest...); };
+  falcon(io::Json{{"mamba_d_ssm", 32}}, "4 of mamba_d_head 6 are not mamba_d_ssm 32 numbers");
+  falcon(io::Json{{"mlp_multipliers", {1, 2, 3}}}, "mlp_multipliers: found an array of 3");
+  falcon(io::Json{{"ssm_multipliers", {1, 2, 3, 4, "5"}}}, "ssm_multipliers");
+  falcon(io::Json{{"key_multiplier", "1"}}, "key_multiplier");
+  falcon(io::Json{{"mamba_n_groups", 3}}, "mamba_n_heads 4 is not a multiple of mamba_n_groups 3");
 }
 
 TEST_CASE("an unknown model_type names the nearest and the supported ones") {

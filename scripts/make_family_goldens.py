@@ -7,9 +7,10 @@ families.json: the versions, and per case its config.json. families.safetensors:
 float64 and stored as float32, the weights "CASE/NAME", the token ids "CASE/tokens" int32
 [batch, tokens], the logits "CASE/logits", and of the sum of log-probabilities of the next tokens
 the gradients "CASE/gradient/NAME" of the weights of the first layer and of the final norm. Names are
-those of files, where each expert has matrices of its own. Of mixtures of experts also the loss that
-balances them "CASE/balance/loss" [2], of all tokens and of those "CASE/balance/counts" int32 [batch,
-tokens] is 1 of, and of the latter the gradients "CASE/balance/NAME" of the first layer's.
+those of files, but of Nemotron-H and Mamba-2 as in other families; each expert has matrices of its own. Of
+mixtures of experts also the loss that balances them "CASE/balance/loss" [2], of all tokens and of
+those "CASE/balance/counts" int32 [batch, tokens] is 1 of, and of the latter the gradients
+"CASE/balance/NAME" of the first layer's.
 """
 import json
 import pathlib
@@ -41,6 +42,16 @@ GEMMA4 = {"head_dim": 8, "global_head_dim": 16, "sliding_window": 3, "final_logi
 MAMBA = {"shared_intermediate_size": 20, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 6,
          "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.3,
          "logits_scaling": 6.0}
+
+# time_step_min is a limit in transformers, of prompts alone, and not in the models it is for.
+NEMOTRON = {"head_dim": 12, "mamba_num_heads": 4, "mamba_head_dim": 6, "n_groups": 2,
+            "ssm_state_size": 6, "chunk_size": 5, "time_step_min": 1e-12, "time_step_floor": 1e-12}
+MAMBA2 = {"num_heads": 4, "head_dim": 8, "n_groups": 2, "state_size": 6, "chunk_size": 5}
+FALCON = {"mamba_d_ssm": 24, "mamba_n_heads": 4, "mamba_d_state": 6, "mamba_chunk_size": 5,
+          "embedding_multiplier": 5.6, "lm_head_multiplier": 0.2, "key_multiplier": 0.6,
+          "attention_in_multiplier": 1.2, "attention_out_multiplier": 0.9,
+          "ssm_in_multiplier": 1.3, "ssm_out_multiplier": 0.7, "mlp_multipliers": [0.8, 0.6],
+          "ssm_multipliers": [0.7, 0.8, 0.9, 1.1, 1.2]}
 
 # Case → class of the model, and the keys of its config beside the common ones.
 CASES = {
@@ -106,6 +117,31 @@ CASES = {
     "granitehybrid-attention": ("GraniteMoeHybrid", MAMBA | {
         "num_local_experts": 0, "layer_types": ["attention", "attention"],
         "position_embedding_type": "rope", "attention_bias": True}),
+    "nemotron_h": ("NemotronH", NEMOTRON | {
+        "layers_block_type": ["mamba", "mlp", "attention", "mlp"]}),
+    "nemotron_h-biased": ("NemotronH", NEMOTRON | {
+        "layers_block_type": ["attention", "mamba", "mlp"], "use_bias": True, "mlp_bias": True,
+        "use_conv_bias": False}),
+    "nemotron_h-experts": ("NemotronH", NEMOTRON | {
+        "layers_block_type": ["moe", "mamba", "attention"], "n_routed_experts": 4,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 12,
+        "moe_shared_expert_intermediate_size": 20, "routed_scaling_factor": 2.5}),
+    "nemotron_h-latent": ("NemotronH", NEMOTRON | {
+        "layers_block_type": ["moe", "attention", "mlp"], "n_routed_experts": 8,
+        "num_experts_per_tok": 3, "moe_intermediate_size": 12, "moe_latent_size": 10,
+        "moe_shared_expert_intermediate_size": 8, "n_group": 4, "topk_group": 2,
+        "norm_topk_prob": False, "mlp_bias": True}),
+    "falcon_h1": ("FalconH1", FALCON),
+    "falcon_h1-norm": ("FalconH1", FALCON | {
+        "mamba_rms_norm": True, "mamba_norm_before_gate": False, "mamba_n_groups": 2,
+        "mamba_conv_bias": False, "attention_bias": True, "mlp_bias": True, "head_dim": 12}),
+    "falcon_h1-before": ("FalconH1", FALCON | {
+        "mamba_rms_norm": True, "mamba_n_groups": 2, "mamba_proj_bias": True,
+        "projectors_bias": True, "time_step_limit": [0.3, 1.2], "tie_word_embeddings": True}),
+    "mamba2": ("Mamba2", MAMBA2),
+    "mamba2-biased": ("Mamba2", MAMBA2 | {
+        "n_groups": 1, "conv_kernel": 3, "use_bias": True, "use_conv_bias": False,
+        "time_step_limit": [0.01, 0.5], "tie_word_embeddings": True}),
     "mixtral": ("Mixtral", {"num_local_experts": 3, "num_experts_per_tok": 2,
                             "sliding_window": 5}),
     "minimaxm2": ("MiniMaxM2", {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8,
@@ -257,7 +293,8 @@ FACTORS = {"gemma2": {"q_proj": 12.0, "embed_tokens": 8.0}, "gptoss": {"sinks": 
 # Case → seed other than 1, for weights with which float32 is as exact as elsewhere, or every expert is
 # chosen.
 SEEDS = {"qwen3_5moe": 10, "qwen3next": 9, "qwen3next-step": 9, "deepseek2-groups": 3, "lfm2moe": 3,
-         "ernie4_5moe": 2, "glm4moe-groups": 2, "dots1-groups": 6, "exaonemoe": 2, "exaonemoe-groups": 2}
+         "ernie4_5moe": 2, "glm4moe-groups": 2, "dots1-groups": 6, "exaonemoe": 2, "exaonemoe-groups": 2,
+         "nemotron_h-latent": 6}
 HAVE_TEXT_CONFIGS = ("Gemma3", "Gemma4", "Gemma4Unified", "Qwen3_5", "Qwen3_5Moe")
 COMMON = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
           "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 29,
@@ -294,6 +331,11 @@ def by_expert(kind, values):
         name = name.replace("gate.moe_statics", "moe_statics")
         if kind == "ExaoneMoe":
             name = name.replace("gate.e_score_correction", "e_score_correction")
+        if kind in ("NemotronH", "Mamba2"):
+            for own, usual in (("backbone.", "model."), ("model.embeddings.", "model.embed_tokens."),
+                               ("model.norm_f.", "model.norm.")):
+                name = name.replace(own, usual)
+            place, _, last = name.rpartition(".")
         if has_experts:
             name = name.replace("shared_mlp.output_linear", "shared_mlp.down_proj")
         if last == "gate_up_proj" and place.endswith(".experts"):
@@ -305,6 +347,8 @@ def by_expert(kind, values):
             continue
         elif last == "down_proj" and place.endswith(".experts"):
             parts = {names[2]: value.transpose(1, 2) if kind == "GptOss" else value}
+        elif last == "up_proj" and place.endswith(".experts"):
+            parts = {names[1]: value}
         else:
             result[name] = value
             continue
@@ -360,7 +404,7 @@ def main():
         loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1),
                                                  tokens[:, 1:].flatten(), reduction="sum")
         wanted = {name: parameter for name, parameter in trained(model)
-                  if ".layers.0." in name or name == "model.norm.weight"}
+                  if ".layers.0." in name or name.endswith((".norm_f.weight", "model.norm.weight"))}
         gradients = torch.autograd.grad(loss, list(wanted.values()))
         stored = json.loads(config.to_json_string())  # as in a file, where no number is infinite
         configs[label] = stored | {"model_type": config.model_type}

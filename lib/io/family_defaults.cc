@@ -22,6 +22,8 @@ void set_default(Json& config, const char* key, Json value) {
 
 namespace {
 
+constexpr int64_t kEndlessContext = int64_t{1} << 20;  // as llama.cpp has it
+
 // As set_default where null means something else than an absent key.
 void set_absent(Json& config, const char* key, Json value) {
   if (find(config, key) == nullptr) config[key] = std::move(value);
@@ -504,6 +506,117 @@ void complete_granite_moe_hybrid(Json& config) {
   }
 }
 
+// The layers_block_type that a pattern of a letter for each layer says.
+Json pattern_types(const std::string& pattern) {
+  constexpr std::pair<char, const char*> kLetters[] = {
+      {'M', "mamba"}, {'*', "attention"}, {'-', "mlp"}, {'E', "moe"}};
+  Json types = Json::array();
+  for (const char letter : pattern) {
+    for (const auto& [known, type] : kLetters) {
+      if (letter == known) types.push_back(type);
+    }
+  }
+  if (!types.empty() && types.size() == pattern.size()) return types;
+  fail(ErrorKind::kMalformed, "hybrid_override_pattern: found ", quoted(pattern),
+       ", expected a letter for each layer: M (Mamba-2), * (attention), - (mlp) or E (experts)");
+}
+
+// As NemotronHConfig has it: layers are said by a list or a pattern, which alone may tell how many
+// there are; experts are there if a layer has some, whatever else a config says of them.
+void complete_nemotron_h(Json& config) {
+  constexpr const char* kTypes = "layers_block_type";
+  // Keys that its class takes for others, and which then count.
+  for (const auto& [from, to] : {std::pair("mamba_n_groups", "n_groups"),
+                                 {"mamba_d_conv", "conv_kernel"},
+                                 {"mamba_dt_limit", "time_step_limit"},
+                                 {"mamba_conv_bias", "use_conv_bias"}}) {
+    if (find_value(config, from) != nullptr) config[to] = Json(config[from]);
+  }
+  rename_key(config, "layer_types", kTypes);
+  rename_key(config, "attention_head_dim", "head_dim");
+  rename_key(config, "num_local_experts", "n_routed_experts");
+  set_defaults(config, {{"vocab_size", 131072},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 21504},
+                        {"num_attention_heads", 32},
+                        {"num_key_value_heads", 8},
+                        {"head_dim", 128},
+                        {"max_position_embeddings", 4096},
+                        {"mlp_hidden_act", "relu2"},
+                        {"mamba_num_heads", 128},
+                        {"mamba_head_dim", 64},
+                        {"n_groups", 8},
+                        {"ssm_state_size", 128},
+                        {"conv_kernel", 4},
+                        {"moe_intermediate_size", 7688},
+                        {"moe_shared_expert_intermediate_size", 7688},
+                        {"num_experts_per_tok", 2},
+                        {"n_group", 1},
+                        {"topk_group", 1},
+                        {"norm_topk_prob", true},
+                        {"tie_word_embeddings", false}});
+  config["hidden_act"] = Json(config["mlp_hidden_act"]);
+  if (find_value(config, kTypes) == nullptr) {
+    config[kTypes] = pattern_types(get_string(config, "hybrid_override_pattern", "ME*-"));
+  }
+  config.erase("hybrid_override_pattern");
+  if (config[kTypes].is_array()) {
+    set_default(config, "num_hidden_layers", config[kTypes].size());
+  }
+  const std::vector<SingleLayer> layers = single_layers(config);
+  for (const char* key : {"num_experts", "num_local_experts"}) config.erase(key);
+  if (std::find(layers.begin(), layers.end(), SingleLayer::kExperts) == layers.end()) return;
+  rename_count(config, "n_routed_experts", "num_experts", 8);
+}
+
+// As FalconH1Config has it; null for mamba_d_ssm is mamba_expand times the hidden size.
+void complete_falcon_h1(Json& config) {
+  set_defaults(config, {{"vocab_size", 128000},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 14336},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 32},
+                        {"rms_norm_eps", 1e-5},
+                        {"max_position_embeddings", 8192},
+                        {"mamba_n_heads", 128},
+                        {"mamba_n_groups", 1},
+                        {"mamba_d_state", 256},
+                        {"mamba_d_conv", 4},
+                        {"mamba_expand", 2},
+                        {"embedding_multiplier", 1.0},
+                        {"tie_word_embeddings", false}});
+  set_absent(config, "num_key_value_heads", 8);  // null: as many as heads
+  set_absent(config, "mamba_d_ssm", 1024);
+  if (config["mamba_d_ssm"].is_null()) {
+    config["mamba_d_ssm"] =
+        get_int(config, "mamba_expand", 1, 64) * get_int(config, "hidden_size", 1, limits::kDim);
+  }
+  const Json* head_dim = find_value(config, "mamba_d_head");
+  if (head_dim == nullptr || *head_dim == "auto") {
+    const int64_t inner = get_int(config, "mamba_d_ssm", 1, limits::kDim);
+    const int64_t heads = get_int(config, "mamba_n_heads", 1, limits::kHeads);
+    config["mamba_d_head"] = std::max<int64_t>(1, inner / heads);
+  }
+}
+
+// As Mamba2Config has it, which has no attention and no end of contexts.
+void complete_mamba2(Json& config) {
+  set_defaults(config, {{"vocab_size", 32768},
+                        {"hidden_size", 4096},
+                        {"num_hidden_layers", 64},
+                        {"num_heads", 128},
+                        {"head_dim", 64},
+                        {"n_groups", 8},
+                        {"state_size", 128},
+                        {"conv_kernel", 4},
+                        {"expand", 2},
+                        {"max_position_embeddings", kEndlessContext},
+                        {"tie_word_embeddings", false}});
+  config["num_attention_heads"] = config["num_key_value_heads"] = 1;
+  config["intermediate_size"] = get_int(config, "num_heads", 1, limits::kHeads) *
+                                get_int(config, "head_dim", 1, limits::kDim);
+}
+
 // As HunYuanDenseV1Config has it.
 void complete_hunyuan(Json& config) {
   set_defaults(config, {{"vocab_size", 290943},
@@ -864,6 +977,7 @@ constexpr Family kFamilies[] = {
     {"ernie4_5_moe", complete_ernie4_5_moe},
     {"exaone4", complete_exaone4},
     {"exaone_moe", complete_exaone_moe},
+    {"falcon_h1", complete_falcon_h1},
     {"gemma", complete_gemma},
     {"gemma2", complete_gemma2},
     {"gemma3_text", complete_gemma3},
@@ -883,7 +997,9 @@ constexpr Family kFamilies[] = {
     {"lfm2", complete_lfm2},
     {"lfm2_moe", complete_lfm2_moe},
     {"minimax_m2", complete_minimax_m2},
+    {"mamba2", complete_mamba2},
     {"nemotron", complete_nemotron},
+    {"nemotron_h", complete_nemotron_h},
     {"olmo3", complete_olmo3},
     {"olmoe", complete_olmoe},
     {"phi", complete_phi},

@@ -152,11 +152,55 @@ constexpr auto kMamba = std::to_array<Renaming>({
     {"ssm_dt.bias", "mamba.dt_bias"},
     {"ssm_norm", "mamba.norm"},
     {"ssm_out", "mamba.out_proj"},
+});
+constexpr auto kSharedMlp = std::to_array<Renaming>({
     {"ffn_gate", "shared_mlp.gate_linear"},
     {"ffn_up", "shared_mlp.up_linear"},
     {"ffn_down", "shared_mlp.output_linear"},
 });
-constexpr auto kGraniteHybrid = both(kMamba, kGraniteMoe);
+constexpr auto kGraniteHybrid = both(both(kMamba, kSharedMlp), kGraniteMoe);
+// The norm has nothing behind its name in files, though all others have.
+constexpr auto kFalconMlp = std::to_array<Renaming>({
+    {"ffn_norm", "pre_ff_layernorm.weight"},
+    {"ffn_norm.weight", "pre_ff_layernorm.weight"},
+    {"ffn_gate", "feed_forward.gate_proj"},
+    {"ffn_up", "feed_forward.up_proj"},
+    {"ffn_down", "feed_forward.down_proj"},
+});
+constexpr auto kFalconH1 = both(kMamba, kFalconMlp);
+constexpr Renaming kFalconH1Model[] = {{"output_norm.weight", "model.final_layernorm.weight"}};
+// All that a layer is made of, whatever that is, is called mixer.
+constexpr auto kMamba2 = std::to_array<Renaming>({
+    {"attn_norm", "norm"},
+    {"ssm_in", "mixer.in_proj"},
+    {"ssm_conv1d", "mixer.conv1d"},
+    {"ssm_a", "mixer.A"},
+    {"ssm_a", "mixer.A_log"},
+    {"ssm_d", "mixer.D"},
+    {"ssm_dt.bias", "mixer.dt_bias"},
+    {"ssm_norm", "mixer.norm"},
+    {"ssm_out", "mixer.out_proj"},
+});
+constexpr auto kMixers = std::to_array<Renaming>({
+    {"attn_q", "mixer.q_proj"},
+    {"attn_k", "mixer.k_proj"},
+    {"attn_v", "mixer.v_proj"},
+    {"attn_output", "mixer.o_proj"},
+    {"ffn_up", "mixer.up_proj"},
+    {"ffn_down", "mixer.down_proj"},
+});
+constexpr auto kNemotronH = both(kMamba2, kMixers);
+constexpr auto kNemotronExperts = std::to_array<Renaming>({
+    {"ffn_gate_inp", "mixer.gate"},
+    {"exp_probs_b.bias", "mixer.gate.e_score_correction_bias"},
+    {"ffn_up_exps", "mixer.experts.*.up_proj"},
+    {"ffn_down_exps", "mixer.experts.*.down_proj"},
+    {"ffn_up_shexp", "mixer.shared_experts.up_proj"},
+    {"ffn_down_shexp", "mixer.shared_experts.down_proj"},
+    {"ffn_latent_down", "mixer.fc1_latent_proj"},
+    {"ffn_latent_up", "mixer.fc2_latent_proj"},
+});
+constexpr auto kNemotronHMoe = both(kNemotronH, kNemotronExperts);
 constexpr auto kQwen35 = both(kDeltaNet, kRates);
 constexpr auto kQwen35Moe = both(kQwen35, kQwen2Moe);
 constexpr auto kQwen3Next = both(both(kDeltaNet, kFusedInputs), kQwen2Moe);
@@ -258,11 +302,15 @@ constexpr Architecture kArchitectures[] = {
     {"ernie4_5-moe", "ernie4_5_moe", RotaryRows::kPairs, kErnieMoe},
     {"exaone4", "exaone4", RotaryRows::kHalves, kAfterBranches},
     {"exaone-moe", "exaone_moe", RotaryRows::kHalves, kExaoneMoe},
+    {"falcon-h1", "falcon_h1", RotaryRows::kHalves, kFalconH1, kFalconH1Model},
     {"lfm2", "lfm2", RotaryRows::kHalves, kLfm2, kLfm2Model},
     {"lfm2moe", "lfm2_moe", RotaryRows::kHalves, kLfm2Moe, kLfm2Model},
+    {"mamba2", "mamba2", RotaryRows::kHalves, kMamba2},
     {"olmo2", "olmo2", RotaryRows::kHalves, kAfterBranches},
     {"olmoe", "olmoe", RotaryRows::kHalves, kMoe},
     {"nemotron", "nemotron", RotaryRows::kHalves},
+    {"nemotron_h", "nemotron_h", RotaryRows::kHalves, kNemotronH},
+    {"nemotron_h_moe", "nemotron_h", RotaryRows::kHalves, kNemotronHMoe},
     {"phi2", "phi", RotaryRows::kHalves, kPhi2, kPhi2Model},
     {"phi3", "phi3", RotaryRows::kHalves, kFused},
     {"qwen35", "qwen3_5_text", RotaryRows::kHalves, kQwen35},
@@ -472,6 +520,7 @@ std::string gguf_architecture(const Json& config) {
   if (type == "granitemoehybrid" && find_value(config, "layer_types") != nullptr) {
     return hybrid_architecture(config);
   }
+  if (type == "nemotron_h" && expert_count(config) > 0) return "nemotron_h_moe";
   std::string known;
   for (const auto& [alike, common] : kAlike) known += str(known.empty() ? "" : ", ", alike);
   for (const Architecture& architecture : kArchitectures) {

@@ -48,9 +48,12 @@ Json rope_scaling(const ArchitectureKeys& keys) {
   return scaling;
 }
 
-const char* epsilon_key(std::string_view model_type) {
-  const bool rms = norm_epsilon_key(model_type) == "rms_norm_eps";
-  return rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
+// By the kind of norm that all files of an architecture have.
+const char* epsilon_key(std::string_view architecture) {
+  for (const std::string_view other : {"nemotron", "phi2", "starcoder2", "command-r", "cohere2"}) {
+    if (architecture == other) return "attention.layer_norm_epsilon";
+  }
+  return "attention.layer_norm_rms_epsilon";
 }
 
 int64_t vocabulary(const GgufFile& file, const ArchitectureKeys& keys) {
@@ -107,7 +110,38 @@ void write_rope_scaling(const Json& scaling, bool may_not_truncate, const KeyWri
 
 // Whether the files say that layers have no attention in that these have no heads of keys.
 bool may_lack_attention(std::string_view architecture) {
-  return architecture == "lfm2" || architecture == "lfm2moe" || architecture == "granitehybrid";
+  return architecture == "lfm2" || architecture == "lfm2moe" || architecture == "granitehybrid" ||
+         architecture.starts_with("nemotron_h");
+}
+
+// Of such a model, which layers have none.
+std::vector<bool> layers_without_attention(const Json& config, std::string_view architecture) {
+  if (architecture.starts_with("lfm2")) return convolution_layers(config);
+  if (architecture == "granitehybrid") return mamba_layers(config);
+  std::vector<bool> without;
+  for (const SingleLayer layer : single_layers(config)) {
+    without.push_back(layer != SingleLayer::kAttention);
+  }
+  return without;
+}
+
+// Of Nemotron-H, the feed-forward length of each layer, by which readers know what a layer is.
+std::vector<int32_t> single_lengths(const Json& config) {
+  const bool has_experts = expert_count(config) > 0;
+  const int64_t length =
+      get_int(config, has_experts ? "moe_intermediate_size" : "intermediate_size", 1, limits::kDim);
+  std::vector<int32_t> lengths;
+  for (const SingleLayer layer : single_layers(config)) {
+    const bool has_any = layer == SingleLayer::kMlp || layer == SingleLayer::kExperts;
+    lengths.push_back(has_any ? static_cast<int32_t>(length) : 0);
+  }
+  return lengths;
+}
+
+// A count that some layers have and the others, with 0, do not; at least 1.
+int64_t largest(const ArchitectureKeys& keys, std::string_view key, int64_t layers, int64_t hi) {
+  const std::vector<int64_t> counts = keys.per_layer(key, layers, hi);
+  return std::max<int64_t>(1, *std::max_element(counts.begin(), counts.end()));
 }
 
 // Whether any layer has a tensor of this name: "attn_q.bias".
@@ -126,14 +160,14 @@ Json config_of_gguf(const GgufFile& file) {
   const ArchitectureKeys keys(file.metadata, architecture.name);
   if (expert_count(keys) > 0) require_experts_known(architecture);
   const int64_t dim = keys.integer("embedding_length", limits::kDim);
-  const int64_t heads = keys.uniform("attention.head_count", limits::kHeads);
+  const bool attends = architecture.name != "mamba2";  // whose files have 0 heads
+  const int64_t heads = attends ? keys.uniform("attention.head_count", limits::kHeads) : 1;
   const int64_t layers = keys.integer("block_count", limits::kLayers);
   int64_t kv_heads = heads;
   const bool unlike = architecture.name == "gemma4";      // layers
   if (may_lack_attention(architecture.name) || unlike) {  // of the layers with attention, or some
-    const std::vector<int64_t> counts = keys.per_layer(kKvHeads, layers, limits::kHeads);
-    kv_heads = std::max<int64_t>(1, *std::max_element(counts.begin(), counts.end()));
-  } else if (keys.has(kKvHeads)) {
+    kv_heads = largest(keys, kKvHeads, layers, limits::kHeads);
+  } else if (attends && keys.has(kKvHeads)) {
     kv_heads = keys.uniform(kKvHeads, limits::kHeads);
   }
   const int64_t head_dim = keys.integer_or(dim / heads, "attention.key_length", limits::kDim);
@@ -149,19 +183,20 @@ Json config_of_gguf(const GgufFile& file) {
          " and rotation of ", rotary_dim, " elements: only equal sizes are supported");
   }
   // Where all layers have experts some files tell of those alone.
-  constexpr const char* kLength = "feed_forward_length";
   const bool has_length = keys.has(kLength) || !keys.has(kExpertLength);
   const char* const length = has_length ? kLength : kExpertLength;
+  const bool single = architecture.model_type == "nemotron_h";
   Json config = {
       {"model_type", architecture.model_type},
       {"hidden_size", dim},
-      {"intermediate_size", unlike ? keys.per_layer(length, layers, limits::kDim)[0]
-                                   : keys.uniform(length, limits::kDim)},
+      {"intermediate_size", unlike               ? keys.per_layer(length, layers, limits::kDim)[0]
+                            : single || !attends ? largest(keys, length, layers, limits::kDim)
+                                                 : keys.uniform(length, limits::kDim)},
       {"num_hidden_layers", layers},
       {"num_attention_heads", heads},
       {"num_key_value_heads", kv_heads},
       {"head_dim", latent ? rotary_dim : head_dim},
-      {"rms_norm_eps", keys.number(epsilon_key(architecture.model_type))},
+      {"rms_norm_eps", keys.number(epsilon_key(architecture.name))},
       {"rope_theta", keys.number("rope.freq_base", 10000.0)},
       {"rope_scaling", rope_scaling(keys)},
       {"rope_interleaved", architecture.rotary != RotaryRows::kHalves},
@@ -170,7 +205,7 @@ Json config_of_gguf(const GgufFile& file) {
       {"tie_word_embeddings", file.find_tensor("output.weight") == nullptr},
       {"attention_bias",
        has_in_layers(file, layers, "attn_q.bias") || has_in_layers(file, layers, "attn_qkv.bias")},
-      {"mlp_bias", file.find_tensor("blk.0.ffn_up.bias") != nullptr},
+      {"mlp_bias", has_in_layers(file, layers, "ffn_up.bias")},
   };
   config[norm_epsilon_key(architecture.model_type)] = Json(config["rms_norm_eps"]);
   if (!rotates_all && !latent) {
@@ -200,8 +235,12 @@ Json config_of_gguf(const GgufFile& file) {
   if (architecture.name == "glm4moe") {
     config["use_qk_norm"] = file.find_tensor("blk.0.attn_q_norm.weight") != nullptr;
   }
-  if (architecture.name == "granitehybrid") {
-    config["mamba_conv_bias"] = has_in_layers(file, layers, "ssm_conv1d.bias");
+  const bool has_conv_bias = has_in_layers(file, layers, "ssm_conv1d.bias");
+  if (architecture.name == "granitehybrid") config["mamba_conv_bias"] = has_conv_bias;
+  if (single || !attends) config["use_conv_bias"] = has_conv_bias;
+  if (architecture.name == "falcon-h1") {
+    config["mamba_conv_bias"] = has_conv_bias;
+    config["mamba_rms_norm"] = has_in_layers(file, layers, "ssm_norm.weight");
   }
   if (architecture.name == "qwen3next") {
     config["linear_inputs_apart"] = file.find_tensor("blk.0.attn_gate.weight") != nullptr;
@@ -222,34 +261,40 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
     key_dim += get_int(config, "qk_nope_head_dim", 1, limits::kDim);
     value_dim = get_int(config, "v_head_dim", 1, limits::kDim);
   }
+  const bool attends = architecture != "mamba2";
   const std::pair<const char*, int64_t> integers[] = {
       {"context_length", get_int(config, "max_position_embeddings", 1, limits::kContext)},
       {"embedding_length", get_int(config, "hidden_size", 1, limits::kDim)},
       {"block_count", get_int(config, "num_hidden_layers", 1, limits::kLayers)},
-      {"attention.head_count", get_int(config, "num_attention_heads", 1, limits::kHeads)},
-      {"attention.key_length", key_dim},
-      {"attention.value_length", value_dim}};
+      {"attention.head_count",
+       attends ? get_int(config, "num_attention_heads", 1, limits::kHeads) : 0}};
   for (const auto& [key, value] : integers) keys.integer(key, value);
-  if (!unlike) {
-    keys.integer("feed_forward_length", get_int(config, "intermediate_size", 1, limits::kDim));
+  if (attends) {
+    keys.integer("attention.key_length", key_dim);
+    keys.integer("attention.value_length", value_dim);
+  }
+  if (architecture.starts_with("nemotron_h")) {
+    keys.set(kLength, single_lengths(config));
+  } else if (!unlike) {
+    keys.integer(kLength, attends ? get_int(config, "intermediate_size", 1, limits::kDim) : 0);
   }
   const int64_t kv_heads = get_int(config, "num_key_value_heads", 1, limits::kHeads);
   if (may_lack_attention(architecture)) {
-    const bool convolves = architecture != "granitehybrid";
     std::vector<int32_t> counts;
-    for (const bool has_none : convolves ? convolution_layers(config) : mamba_layers(config)) {
+    for (const bool has_none : layers_without_attention(config, architecture)) {
       counts.push_back(has_none ? 0 : static_cast<int32_t>(kv_heads));
     }
     keys.set(kKvHeads, counts);
-  } else if (!unlike) {
+  } else if (!unlike && attends) {
     keys.integer(kKvHeads, kv_heads);
   }
-  keys.number(epsilon_key(get_string(config, "model_type")),
-              get_number(config, "rms_norm_eps", 0, 1));
+  keys.number(epsilon_key(architecture), get_number(config, "rms_norm_eps", 0, 1));
   const auto rotary_dim =
       static_cast<int64_t>(static_cast<double>(unlike ? key_dim : head_dim) * rotated + 1e-6);
-  keys.integer("rope.dimension_count", rotary_dim);
-  keys.number("rope.freq_base", rope_base(config, rotary_dim));
+  if (attends) {
+    keys.integer("rope.dimension_count", rotary_dim);
+    keys.number("rope.freq_base", rope_base(config, rotary_dim));
+  }
   keys.integer("vocab_size",
                get_int(config, "vocab_size", 1, static_cast<int64_t>(limits::kVocab)));
   if (const Json* found = find_value(config, "rope_scaling")) {

@@ -404,7 +404,7 @@ void write_smollm3(const Json& config, const KeyWriter&) {
 std::vector<std::string_view> activations_of(std::string_view architecture) {
   constexpr std::string_view kGelus[] = {"gemma",  "gemma2",     "gemma3",
                                          "gemma4", "starcoder2", "phi2"};
-  if (architecture == "nemotron" || architecture == "arcee") return {"relu2"};
+  if (architecture.starts_with("nemotron") || architecture == "arcee") return {"relu2"};
   if (architecture == "apertus") return {"xielu"};
   if (std::find(std::begin(kGelus), std::end(kGelus), architecture) == std::end(kGelus)) {
     return {"silu", "swish"};
@@ -461,6 +461,10 @@ constexpr Own kOwn[] = {
     {"granite", read_granite, write_granite},
     {"granitemoe", read_granitemoe, write_granitemoe},
     {"granitehybrid", read_granitehybrid, write_granitehybrid},
+    {"nemotron_h", read_nemotron_h, write_nemotron_h},
+    {"nemotron_h_moe", read_nemotron_h_moe, write_nemotron_h_moe},
+    {"falcon-h1", read_falcon_h1, write_falcon_h1},
+    {"mamba2", read_mamba2, write_mamba2},
     {"olmo2", read_olmo2, write_olmo2},
     {"phi3", read_phi3, write_phi3},
     {"smollm3", nullptr, write_smollm3},

@@ -26,6 +26,9 @@ WriteFamily write_qwen35, write_qwen35moe, write_qwen3next;
 // Granite, with experts or Mamba-2 (gguf_granite.cc).
 ReadFamily read_granite, read_granitemoe, read_granitehybrid;
 WriteFamily write_granite, write_granitemoe, write_granitehybrid;
+// Nemotron-H, Falcon-H1 and Mamba-2 alone (gguf_mamba.cc).
+ReadFamily read_nemotron_h, read_nemotron_h_moe, read_falcon_h1, read_mamba2;
+WriteFamily write_nemotron_h, write_nemotron_h_moe, write_falcon_h1, write_mamba2;
 // Latent attention: DeepSeek-V2 and V3, and what is built like them (gguf_deepseek.cc).
 ReadFamily read_deepseek2;
 WriteFamily write_deepseek2;
@@ -59,7 +62,7 @@ void write_grouped_experts(const Json& config, bool sigmoid, const KeyWriter& ke
 int64_t read_dense_layers(const ArchitectureKeys& keys, Json& config);
 void write_dense_layers(const Json& config, const KeyWriter& keys);
 
-// --- State space models (gguf_delta_net.cc, gguf_granite.cc) -------------------------------------
+// --- State space models (gguf_delta_net.cc, gguf_mamba.cc) ---------------------------------------
 
 inline constexpr const char* kConvKernel = "ssm.conv_kernel";
 inline constexpr const char* kStateSize = "ssm.state_size";
@@ -71,9 +74,22 @@ inline constexpr const char* kInnerSize = "ssm.inner_size";
 // is no multiple.
 int64_t inner_head_dim(const ArchitectureKeys& keys, const Json& config);
 
+// What a family calls the sizes of its Mamba-2.
+struct MambaSizes {
+  const char *heads, *head_dim, *groups, *state, *conv;
+};
+void read_mamba_sizes(const ArchitectureKeys& keys, const MambaSizes& sizes, Json& config);
+void write_mamba_sizes(const Json& config, const MambaSizes& sizes, const KeyWriter& keys);
+// Sets the key `name` to how many times wider than the model Mamba-2 is.
+void set_expansion(const ArchitectureKeys& keys, const char* name, Json& config);
+// Throws Error(kUnsupported) for time steps with limits, which no reader knows.
+void require_no_step_limit(const Json& config);
+
 // --- What several have in common (gguf_families.cc) --------------------------------------------
 
 inline constexpr const char* kKvHeads = "attention.head_count_kv";
+inline constexpr const char* kLength = "feed_forward_length";
+inline constexpr const char* kRotates = "rope.scaling.finetuned";  // true if a file does not say it
 inline constexpr const char* kWindow = "attention.sliding_window";
 // Which layers have it, or that all but every n-th have.
 inline constexpr const char* kWindowPattern = "attention.sliding_window_pattern";

@@ -14,7 +14,6 @@ namespace {
 constexpr const char *kLocalKeys = "attention.key_length_swa",
                      *kLocalValues = "attention.value_length_swa",
                      *kLocalRotated = "rope.dimension_count_swa";
-constexpr const char* kLength = "feed_forward_length";
 constexpr const char* kSharedLayers = "attention.shared_kv_layers";
 constexpr const char* kPerLayer = "embedding_length_per_layer_input";
 constexpr const char* kCap = "final_logit_softcapping";

@@ -18,8 +18,8 @@ constexpr Multiplier kGraniteMultipliers[] = {{"attention.scale", "attention_mul
                                               {"embedding_scale", "embedding_multiplier"},
                                               {"residual_scale", "residual_multiplier"},
                                               {"logit_scale", "logits_scaling"}};
-// Whether attention rotates at all; true if the key is missing.
-constexpr const char* kRotates = "rope.scaling.finetuned";
+constexpr MambaSizes kSizes = {"mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state",
+                               "mamba_d_conv"};
 
 bool is_hybrid(const Json& config) {
   return get_string(config, "model_type") == "granitemoehybrid";
@@ -107,40 +107,18 @@ void read_granitehybrid(const ArchitectureKeys& keys, Json& config) {
     config["shared_intermediate_size"] = Json(config["intermediate_size"]);
   }
   config["layer_types"] = hybrid_layer_types(keys, config);
-  const int64_t heads = keys.integer(kTimeStepRank, limits::kHeads);
-  const int64_t head_dim = inner_head_dim(keys, config), inner = heads * head_dim;
-  config["mamba_n_heads"] = heads;
-  config["mamba_d_head"] = head_dim;
-  config["mamba_n_groups"] = keys.integer(kGroupCount, limits::kHeads);
-  config["mamba_d_state"] = keys.integer(kStateSize, limits::kDim);
-  config["mamba_d_conv"] = keys.integer(kConvKernel, kMostConvTaps, 2);
+  read_mamba_sizes(keys, kSizes, config);
   config["mamba_proj_bias"] = false;
-  const int64_t hidden = config["hidden_size"].get<int64_t>();
-  if (inner % hidden == 0) {
-    config["mamba_expand"] = inner / hidden;
-  } else {
-    config["mamba_expand"] = static_cast<double>(inner) / static_cast<double>(hidden);
-  }
+  set_expansion(keys, "mamba_expand", config);
 }
 
 void write_granitehybrid(const Json& config, const KeyWriter& keys) {
   require_no_bias(config, "mamba_proj_bias");
-  if (const Json* limit = find_value(config, "time_step_limit")) {
-    const bool has_none =
-        limit->is_array() && limit->size() == 2 && (*limit)[0] == 0 && !(*limit)[1].is_number();
-    if (!has_none) {
-      cannot_write("granitehybrid", "time_step_limit", "take all time steps as they are");
-    }
-  }
+  require_no_step_limit(config);
   write_multipliers(config, keys);
   if (expert_count(config) > 0) write_all_experts(config, keys);
   keys.set(kRotates, get_string(config, "position_embedding_type", "") == "rope");
-  const int64_t heads = get_int(config, "mamba_n_heads", 1, limits::kHeads);
-  keys.integer(kTimeStepRank, heads);
-  keys.integer(kInnerSize, heads * get_int(config, "mamba_d_head", 1, limits::kDim));
-  keys.integer(kGroupCount, get_int(config, "mamba_n_groups", 1, limits::kHeads));
-  keys.integer(kStateSize, get_int(config, "mamba_d_state", 1, limits::kDim));
-  keys.integer(kConvKernel, get_int(config, "mamba_d_conv", 2, kMostConvTaps));
+  write_mamba_sizes(config, kSizes, keys);
 }
 
 }  // namespace lumen::io

@@ -13,6 +13,8 @@ template class nlohmann::basic_json<nlohmann::ordered_map>;
 namespace lumen::io {
 namespace {
 
+constexpr const char* kSpecial = "__float__";  // as transformers has it
+
 // An iterative parser: open arrays and objects are kept on a stack of our own, never on the
 // machine's, so nesting costs nothing but its limit.
 class JsonParser {
@@ -54,8 +56,19 @@ class JsonParser {
         out = scan_.literal();
         return;
       default:
+        if (limits_.special_numbers && special_number(out)) return;
         out = scan_.number();
     }
+  }
+
+  // Reads one of the numbers that JSON has not, if it comes next.
+  bool special_number(Json& out) {
+    for (const char* word : {"Infinity", "-Infinity", "NaN"}) {
+      if (!scan_.accept_word(word)) continue;
+      out = {{kSpecial, word}};
+      return true;
+    }
+    return false;
   }
 
   void open(Json& out, Json empty) {
@@ -187,6 +200,14 @@ Json read_json(const std::string& path, const JsonLimits& limits) {
          hint.empty() ? "the file is empty (an interrupted download?)" : hint);
   }
   return parse_json(text, path, limits);
+}
+
+Json read_config(const std::string& path) {
+  return read_json(path, {.special_numbers = true});
+}
+
+const Json* special_number(const Json& value) {
+  return value.is_object() && value.size() == 1 ? find_value(value, kSpecial) : nullptr;
 }
 
 namespace {

@@ -22,6 +22,9 @@ struct JsonLimits {
   uint64_t bytes = limits::kJsonBytes;
   int depth = limits::kJsonDepth;  // nested arrays and objects
   int64_t first_line = 1;          // what messages call the text's first line
+  // Infinity, -Infinity and NaN, which JSON has not, are read as transformers writes them since its
+  // fifth version, {"__float__": "Infinity"}.
+  bool special_numbers = false;
 };
 
 // Parses `text`, strictly RFC 8259: UTF-8, no comments, no trailing commas, nothing after the
@@ -31,6 +34,12 @@ Json parse_json(std::string_view text, const std::string& place, const JsonLimit
 
 // parse_json of a file; a leading UTF-8 byte-order mark is skipped. Throws also as read_file.
 Json read_json(const std::string& path, const JsonLimits& limits = {});
+
+// read_json of a model's config.json, in which Python may have written special_numbers.
+Json read_config(const std::string& path);
+
+// The special number that such an object is of, or null if `value` is none.
+const Json* special_number(const Json& value);
 
 // Byte offset in `text`, which is valid JSON, of the value that `path` leads to: keys of objects
 // and decimal indices of arrays. Where a step is missing, of the object or array that lacks it.

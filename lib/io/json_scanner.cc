@@ -55,6 +55,13 @@ bool JsonScanner::accept(char c) {
   return true;
 }
 
+bool JsonScanner::accept_word(std::string_view word) {
+  peek();
+  if (text_.substr(pos_, word.size()) != word) return false;
+  pos_ += word.size();
+  return true;
+}
+
 void JsonScanner::expect(char c, std::string_view what) {
   if (!accept(c)) fail_here(str("expected ", what));
 }
@@ -65,15 +72,9 @@ void JsonScanner::expect_end() {
 }
 
 Json JsonScanner::literal() {
-  peek();
-  const auto is = [&](std::string_view word) {
-    if (text_.substr(pos_, word.size()) != word) return false;
-    pos_ += word.size();
-    return true;
-  };
-  if (is("true")) return true;
-  if (is("false")) return false;
-  if (is("null")) return nullptr;
+  if (accept_word("true")) return true;
+  if (accept_word("false")) return false;
+  if (accept_word("null")) return nullptr;
   fail_here("expected a JSON value");
 }
 

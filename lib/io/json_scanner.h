@@ -21,6 +21,8 @@ class JsonScanner {
   char peek();
   // Consumes the next character if it is `c`.
   bool accept(char c);
+  // The same of a word.
+  bool accept_word(std::string_view word);
   // Consumes `c`, or fails with "expected " and `what`.
   void expect(char c, std::string_view what);
   // Fails unless nothing but white space follows.

@@ -60,6 +60,29 @@ TEST_CASE("JSON that is refused, with its place") {
   }
 }
 
+TEST_CASE("numbers that JSON has not are read where Python may have written them") {
+  const JsonLimits python = {.special_numbers = true};
+  const std::string text =
+      R"({"a": [0.0, Infinity], "b": -Infinity, "c": NaN, "Infinity": "-Infinity, NaN", "d": -1})";
+  const Json json = parse_json(text, "t", python);
+  const Json endless = {{"__float__", "Infinity"}};
+  CHECK(json["a"] == Json{0.0, endless});
+  CHECK(json["b"] == Json{{"__float__", "-Infinity"}});
+  CHECK(json["Infinity"] == "-Infinity, NaN");  // in strings they are text
+  CHECK(json["d"] == -1);
+  CHECK(*special_number(json["c"]) == "NaN");
+  CHECK(*special_number(json["a"][1]) == "Infinity");
+  CHECK(special_number(json["a"]) == nullptr);
+  CHECK(special_number(json) == nullptr);
+  CHECK(parse_json(json.dump(), "t") == json);  // what is written again is JSON
+  CHECK(contains(json_refusal(text), "line 1, column 13"));
+  for (const char* wrong :
+       {"[Infinit]", "[-Inf]", "[nan]", "[Infinity1]", "[+Infinity]", "{NaN: 1}"}) {
+    CAPTURE(wrong);
+    CHECK(contains(json_refusal(wrong, python), "line 1"));
+  }
+}
+
 TEST_CASE("typed members explain themselves") {
   const Json json = parse_json(
       R"({"n": 5, "f": 2.5, "i": 3.0, "s": "x", "b": true, "null": null, "neg": -1})", "t");

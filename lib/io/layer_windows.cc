@@ -1,5 +1,8 @@
 #include "lib/io/layer_windows.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 
@@ -85,6 +88,34 @@ std::vector<bool> convolution_layers(const Json& config) {
 
 std::vector<bool> mamba_layers(const Json& config) {
   return layers_of_type(config, "mamba", "attention", "linear_attention", "full_attention");
+}
+
+std::vector<SingleLayer> single_layers(const Json& config) {
+  constexpr const char* kTypes = "layers_block_type";
+  constexpr std::pair<std::string_view, SingleLayer> kNames[] = {
+      {"mamba", SingleLayer::kMamba},
+      {"attention", SingleLayer::kAttention},
+      {"mlp", SingleLayer::kMlp},
+      {"moe", SingleLayer::kExperts},
+      {"linear_attention", SingleLayer::kMamba},
+      {"full_attention", SingleLayer::kAttention}};
+  const size_t layers = number_of_layers(config);
+  const Json* types = find_value(config, kTypes);
+  if (types == nullptr || !types->is_array() || types->size() != layers) {
+    fail(ErrorKind::kMalformed, kTypes, ": found ", describe(types), ", expected an array of ",
+         layers, " names, one per layer, as num_hidden_layers says");
+  }
+  std::vector<SingleLayer> found;
+  for (const Json& type : *types) {
+    const auto* known = std::find_if(std::begin(kNames), std::end(kNames),
+                                     [&](const auto& name) { return type == name.first; });
+    if (known == std::end(kNames)) {
+      fail(ErrorKind::kUnsupported, kTypes, ": layer ", found.size(), " is ", describe(&type),
+           "; known: mamba, attention, mlp, moe");
+    }
+    found.push_back(known->second);
+  }
+  return found;
 }
 
 Json periodic_layer_types(int64_t layers, int64_t period, std::string_view most) {

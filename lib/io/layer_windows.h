@@ -34,6 +34,12 @@ std::vector<bool> convolution_layers(const Json& config);
 // (Granite 4.0). Throws as layer_windows.
 std::vector<bool> mamba_layers(const Json& config);
 
+// What a layer of Nemotron-H is: one thing alone.
+enum class SingleLayer { kMamba, kAttention, kMlp, kExperts };
+// Those of layers_block_type, "mamba", "attention", "mlp" and "moe" or as newer files have the
+// first two. Throws as layer_windows.
+std::vector<SingleLayer> single_layers(const Json& config);
+
 // Whether each layer of a SmolLM3 rotates queries and keys: where no_rope_layers says 1; without
 // such a list all but every no_rope_layer_interval-th, of 4. Throws Error(kMalformed) for a list of
 // another length than num_hidden_layers.

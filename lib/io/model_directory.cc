@@ -6,6 +6,7 @@
 #include "lib/base/error.h"
 #include "lib/base/function_ref.h"
 #include "lib/base/limits.h"
+#include "lib/io/backbone_names.h"
 #include "lib/io/foreign_model.h"
 #include "lib/io/fused_experts.h"
 #include "lib/io/gguf.h"
@@ -347,7 +348,7 @@ ModelFiles open_directory_model(const std::string& directory,
   ModelFiles model;
   model.path = directory;
   model.format = ModelFormat::kHuggingFace;
-  model.config = read_json(config_path);
+  model.config = read_config(config_path);
   model.generation_config = read_optional(in_directory(directory, "generation_config.json"));
   model.tokenizer_config = read_optional(in_directory(directory, "tokenizer_config.json"));
   add_packing(directory, model.config);
@@ -363,10 +364,11 @@ ModelFiles open_directory_model(const std::string& directory,
     model.config = language_model_config(std::move(model.config));
     const std::string type = get_string(model.config, "model_type");
     with_context(str("model type ", quoted(type)), [&] {
-      for (const char* key :
-           {"rope_interleaved", "rms_norm_offset", "linear_heads_tiled", "linear_inputs_apart"}) {
+      for (const char* key : {"rope_interleaved", "rms_norm_offset", "linear_heads_tiled",
+                              "linear_inputs_apart", "multipliers_in_weights"}) {
         model.config.erase(key);  // Hugging Face has no such keys
       }
+      if (has_backbone(model.config)) model.tensors = with_usual_names(std::move(model.tensors));
       model.config = classic_config(model.config, model.tensors.contains("lm_head.weight"));
       set_guessing_layers_apart(model.config, model.tensors);
       if (expert_count(model.config) > 0) split_experts(model.config, model.tensors);

@@ -12,6 +12,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
+#include "lib/io/backbone_names.h"
 #include "lib/io/layer_windows.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/test_files.h"
@@ -414,6 +415,100 @@ TEST_CASE("configs of mixtures with Gated DeltaNets are completed as their class
   CHECK(next["partial_rotary_factor"] == 0.25);
   CHECK(next["linear_num_value_heads"] == 32);
   CHECK_FALSE(sparse_layers(next)[0]);
+}
+
+TEST_CASE("a config of Nemotron-H is completed as its class has it") {
+  const auto config = [](const std::string& keys) {
+    return open_model(make_directory(str(R"({"model_type": "nemotron_h", "hidden_size": 8, )",
+                                         R"("vocab_size": 4, "num_attention_heads": 8)", keys, "}"),
+                                     {"backbone.embeddings.weight"}))
+        .config;
+  };
+  const Json published =
+      config(R"(, "hybrid_override_pattern": "M-M*-", "num_hidden_layers": 5, "mamba_n_groups": 2,
+                "time_step_limit": [0.0, Infinity], "n_routed_experts": 8, "head_dim": 4)");
+  using enum SingleLayer;
+  CHECK(single_layers(published) == std::vector{kMamba, kMlp, kMamba, kAttention, kMlp});
+  CHECK(published["layers_block_type"] == Json{"mamba", "mlp", "mamba", "attention", "mlp"});
+  CHECK(published["time_step_limit"][1] == Json{{"__float__", "Infinity"}});
+  CHECK(published["n_groups"] == 2);
+  CHECK(published["hidden_act"] == "relu2");
+  CHECK(published["num_key_value_heads"] == 8);
+  CHECK(published["rms_norm_eps"] == 1e-5);
+  CHECK(expert_count(published) == 0);  // no layer has any
+  const Json newer = config(R"(, "layers_block_type": ["linear_attention", "moe"], "head_dim": 4)");
+  CHECK(single_layers(newer) == std::vector{kMamba, kExperts});
+  CHECK(newer["num_hidden_layers"] == 2);
+  CHECK(expert_count(newer) == 8);
+  for (const auto& [keys, why] :
+       {std::pair(R"(, "hybrid_override_pattern": "M-X")", "hybrid_override_pattern: found 'M-X'"),
+        {R"(, "hybrid_override_pattern": "M-", "num_hidden_layers": 3)",
+         "layers_block_type: found an array of 2, expected an array of 3 names"},
+        {R"(, "hybrid_override_pattern": "")", "expected a letter for each layer"},
+        {R"(, "hybrid_override_pattern": "E", "n_routed_experts": 0)", "n_routed_experts"},
+        {R"(, "layers_block_type": "M-", "num_hidden_layers": 2)",
+         "layers_block_type: found the string 'M-'"}}) {
+    CAPTURE(keys);
+    CHECK(testing::contains(
+        testing::refusal(ErrorKind::kMalformed, [&, more = std::string(keys)] { config(more); }),
+        why));
+  }
+  CHECK(testing::contains(testing::refusal(ErrorKind::kUnsupported,
+                                           [&] { config(R"(, "layers_block_type": ["conv"])"); }),
+                          "layer 0 is the string 'conv'; known: mamba, attention, mlp, moe"));
+}
+
+TEST_CASE("names of the backbone of Nemotron-H are those of other models, and back") {
+  const Json config = {{"model_type", "nemotron_h"}};
+  for (const auto& [stored, own] :
+       {std::pair("backbone.embeddings.weight", "model.embed_tokens.weight"),
+        {"backbone.norm_f.weight", "model.norm.weight"},
+        {"backbone.layers.3.norm.weight", "model.layers.3.norm.weight"},
+        {"backbone.layers.0.mixer.A_log", "model.layers.0.mixer.A_log"},
+        {"lm_head.weight", "lm_head.weight"}}) {
+    CHECK(usual_name(stored) == own);
+    CHECK(stored_name(config, own) == stored);
+  }
+  CHECK(usual_name("model.embeddings.weight") == "model.embed_tokens.weight");
+  CHECK(stored_name({{"model_type", "llama"}}, "model.norm.weight") == "model.norm.weight");
+  // Adapters name modules.
+  CHECK(stored_name(config, "model.layers.0.mixer.in_proj.lora_A.weight") ==
+        "model.layers.0.mixer.in_proj.lora_A.weight");
+}
+
+TEST_CASE("a config of Mamba-2, which has no attention, is completed as its class has it") {
+  const Json all = open_model(make_directory(R"({"model_type": "mamba2", "hidden_size": 32,
+                                                 "num_heads": 8, "head_dim": 8, "vocab_size": 4,
+                                                 "time_step_limit": [0.0, Infinity]})",
+                                             {"backbone.embeddings.weight"}))
+                       .config;
+  CHECK(all["num_hidden_layers"] == 64);
+  CHECK(all["intermediate_size"] == 64);
+  CHECK(all["n_groups"] == 8);
+  CHECK(all["rms_norm_eps"] == 1e-5);
+  CHECK(all["max_position_embeddings"] == 1 << 20);
+  CHECK(all["tie_word_embeddings"] == false);
+}
+
+TEST_CASE("a config of Falcon-H1 is completed as its class has it") {
+  const auto config = [](const std::string& keys) {
+    return open_model(make_directory(str(R"({"model_type": "falcon_h1", )", kSizes, keys,
+                                         ", \"multipliers_in_weights\": true}"),
+                                     {"model.embed_tokens.weight"}))
+        .config;
+  };
+  const Json all = config(R"(, "num_key_value_heads": null)");
+  CHECK(all["num_key_value_heads"] == 4);
+  CHECK(all["mamba_d_ssm"] == 1024);
+  CHECK(all["mamba_d_head"] == 8);
+  CHECK(all["mamba_d_state"] == 256);
+  CHECK(all["embedding_multiplier"] == 1.0);
+  CHECK_FALSE(all.contains("multipliers_in_weights"));  // Hugging Face has no such key
+  const Json expanded = config(
+      R"(, "num_key_value_heads": 2, "mamba_d_ssm": null, "mamba_n_heads": 2, "mamba_expand": 3)");
+  const auto hidden = expanded["hidden_size"].get<int64_t>();
+  CHECK(expanded["mamba_d_ssm"] == 3 * hidden);
+  CHECK(expanded["mamba_d_head"] == 3 * hidden / 2);
 }
 
 TEST_CASE("a config of Granite 4.0 is completed as its class has it") {

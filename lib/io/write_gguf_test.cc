@@ -520,6 +520,24 @@ TEST_CASE("names go to GGUF and back") {
       {"granitehybrid", "shared_mlp.output_linear.weight", "ffn_down.weight"},
       {"granitehybrid", "shared_mlp.down_proj.weight", "ffn_down_shexp.weight"},
       {"granitehybrid", "block_sparse_moe.router.layer.weight", "ffn_gate_inp.weight"},
+      {"nemotron_h", "norm.weight", "attn_norm.weight"},
+      {"nemotron_h", "mixer.q_proj.weight", "attn_q.weight"},
+      {"nemotron_h", "mixer.o_proj.bias", "attn_output.bias"},
+      {"nemotron_h", "mixer.up_proj.weight", "ffn_up.weight"},
+      {"nemotron_h", "mixer.A", "ssm_a"},
+      {"nemotron_h", "mixer.norm.weight", "ssm_norm.weight"},
+      {"nemotron_h_moe", "mixer.in_proj.weight", "ssm_in.weight"},
+      {"nemotron_h_moe", "mixer.gate.weight", "ffn_gate_inp.weight"},
+      {"nemotron_h_moe", "mixer.gate.e_score_correction_bias", "exp_probs_b.bias"},
+      {"nemotron_h_moe", "mixer.shared_experts.up_proj.weight", "ffn_up_shexp.weight"},
+      {"nemotron_h_moe", "mixer.fc1_latent_proj.weight", "ffn_latent_down.weight"},
+      {"nemotron_h_moe", "mixer.fc2_latent_proj.weight", "ffn_latent_up.weight"},
+      {"mamba2", "norm.weight", "attn_norm.weight"},
+      {"mamba2", "mixer.out_proj.weight", "ssm_out.weight"},
+      {"falcon-h1", "pre_ff_layernorm.weight", "ffn_norm"},
+      {"falcon-h1", "input_layernorm.weight", "attn_norm.weight"},
+      {"falcon-h1", "feed_forward.gate_proj.weight", "ffn_gate.weight"},
+      {"falcon-h1", "mamba.out_proj.weight", "ssm_out.weight"},
       {"hunyuan-dense", "self_attn.key_layernorm.weight", "attn_k_norm.weight"},
       {"exaone4", "self_attn.k_norm.weight", "attn_k_norm.weight"},
       {"exaone4", "post_feedforward_layernorm.weight", "post_ffw_norm.weight"},
@@ -553,6 +571,11 @@ TEST_CASE("names go to GGUF and back") {
   }
   CHECK(gguf_tensor_name("model.layers.3.linear_attn.A_log", "qwen35") == "blk.3.ssm_a");
   CHECK(gguf_tensor_name("model.layers.3.mamba.A_log", "granitehybrid") == "blk.3.ssm_a");
+  CHECK(gguf_tensor_name("model.layers.3.mixer.experts.1.up_proj.weight", "nemotron_h_moe") ==
+        "blk.3.ffn_up_exps.weight");
+  CHECK(hugging_face_name("blk.3.ffn_norm.weight", "falcon-h1") ==
+        "model.layers.3.pre_ff_layernorm.weight");
+  CHECK(hugging_face_name("output_norm.weight", "falcon-h1") == "model.final_layernorm.weight");
   CHECK(gguf_tensor_name("model.layers.3.shared_mlp.up_linear.weight", "granite") ==
         "blk.3.ffn_up.weight");
   CHECK(gguf_tensor_name("model.norm.bias", "starcoder2") == "output_norm.bias");

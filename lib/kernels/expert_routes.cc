@@ -30,13 +30,13 @@ void choose_experts(const float* logits, int64_t experts, int64_t used, bool nor
 }
 
 ExpertsShape shape_of(const ExpertsArgs& args) {
-  const Weight& gate = args.gate.front();
-  return {args.m, gate.cols, gate.rows, static_cast<int64_t>(args.gate.size()), args.used};
+  const Weight& up = args.up.front();
+  return {args.m, up.cols, up.rows, static_cast<int64_t>(args.up.size()), args.used};
 }
 
 void route(ThreadPool& pool, const ExpertsArgs& args, Routes& routes) {
   constexpr int64_t kTokensAtOnce = 16;
-  const auto experts = static_cast<int64_t>(args.gate.size());
+  const auto experts = static_cast<int64_t>(args.up.size());
   const int64_t used = args.used, slots = args.m * used;
   pool.parallel_for(args.m, kTokensAtOnce, [&](int64_t t, int64_t end, int) {
     for (; t < end; ++t) {

@@ -27,6 +27,14 @@ void gated(const ExpertsArgs& args, const float* gate, const float* up, int64_t 
   block::mul(factors, out, n, nullptr);
 }
 
+// x = relu(x)².
+void squared_relu(int64_t n, float* x) {
+  const float* const in = x;
+  block::relu(&in, x, n, nullptr);
+  const float* const factors[] = {x, x};
+  block::mul(factors, x, n, nullptr);
+}
+
 // ---- Few tokens.
 
 // The slots of one expert, and their rows before a product with its weights.
@@ -107,7 +115,7 @@ class FewTokens {
 
   void gather() {
     const int64_t cols = shape_.hidden;
-    place_groups(buffers_.gathered, cols, args_.gate, args_.up);
+    place_groups(buffers_.gathered, cols, args_.up, args_.gate);
     each_group([&](const Group& group) {
       for (int64_t r = 0; r < group.rows.m; ++r) {
         const int64_t slot = group.first + r;
@@ -144,6 +152,11 @@ class FewTokens {
     const int64_t stride = shape_.intermediate, at = group.first * stride + begin;
     const auto expert = static_cast<size_t>(group.expert);
     float *const inner = buffers_.inner + at, *const up = buffers_.up + at;
+    if (args_.gate.empty()) {
+      dot_few_rows(args_.up[expert], begin, end, group.rows, panel(thread), inner, stride);
+      for (int64_t r = 0; r < group.rows.m; ++r) squared_relu(end - begin, inner + r * stride);
+      return;
+    }
     dot_few_rows(args_.gate[expert], begin, end, group.rows, panel(thread), inner, stride);
     dot_few_rows(args_.up[expert], begin, end, group.rows, panel(thread), up, stride);
     for (int64_t r = 0; r < group.rows.m; ++r) {
@@ -216,6 +229,15 @@ struct ManyBuffers {
 // what combines does not see: one product is finished, and then the other combined with it.
 void gate_and_up(ThreadPool& pool, const ExpertsArgs& args, int64_t expert, LinearArgs product) {
   const auto at = static_cast<size_t>(expert);
+  if (args.gate.empty()) {
+    const auto square = [](int64_t, int64_t begin, int64_t end, float* piece) {
+      squared_relu(end - begin, piece);
+    };
+    const Epilogue square_pieces = square;
+    product.weights = args.up.subspan(at, 1);
+    product.epilogue = &square_pieces;
+    return linear(pool, product);
+  }
   const Weight gate_and_up[] = {args.gate[at], args.up[at]};
   const int64_t n = gate_and_up[0].rows;
   if (args.gate_bias.data == nullptr) {
@@ -293,7 +315,8 @@ void experts(ThreadPool& pool, const ExpertsArgs& args) {
   MemoryPieces pieces = pieces_of(args.workspace);
   Routes routes(pieces, shape);
   route(pool, args, routes);
-  const int64_t few = std::min({few_rows(args.gate), few_rows(args.up), few_rows(args.down)});
+  const auto& gate = args.gate.empty() ? args.up : args.gate;
+  const int64_t few = std::min({few_rows(gate), few_rows(args.up), few_rows(args.down)});
   if (args.m <= few) return FewTokens(pool, args, routes, pieces).run();
   const ManyBuffers buffers(pieces, shape, pool.threads());
   std::fill_n(args.y, args.m * shape.hidden, 0.0f);

@@ -27,8 +27,8 @@ struct ExpertBias {
 
 // y[t] = Σ_e p[t][e] · down_e (silu(gate_e x[t]) · up_e x[t]) over the experts e that
 // choose_experts gives for the token t, in ascending order; with biases, and with clamped_swiglu or
-// gelu_tanh(g) · u in place of silu(g) · u, if they are there. With scales p[t][e] · scales[e]
-// stands in place of p[t][e].
+// gelu_tanh(g) · u in place of silu(g) · u, if they are there; without gates with relu(u)². With
+// scales p[t][e] · scales[e] stands in place of p[t][e].
 struct ExpertsArgs {
   const float* x;  // [m, hidden], rows x_stride floats apart
   int64_t x_stride;
@@ -36,8 +36,8 @@ struct ExpertsArgs {
   int64_t logits_stride;
   int64_t m, used;  // used ≤ experts
   bool normalize;
-  std::span<const Weight> gate, up;                         // of each expert [intermediate, hidden]
-  std::span<const Weight> down;                             // of each expert [hidden, intermediate]
+  std::span<const Weight> gate, up;  // of each expert [intermediate, hidden]; gate may be empty
+  std::span<const Weight> down;      // of each expert [hidden, intermediate]
   ExpertBias gate_bias = {}, up_bias = {}, down_bias = {};  // all or none
   ClampedSwiglu clamped = {};                               // limit 0: not
   bool gelu = false;                                        // without a limit

@@ -11,8 +11,8 @@ namespace {
 
 constexpr int64_t kRowsAtOnce = 4;
 
-// Of an expert's tokens; `inner` are the products with gate and up side by side, and then their
-// gradients.
+// Of an expert's tokens; `inner` are the products with gate and up, or up alone, side by side, and
+// then their gradients.
 struct Buffers {
   float *x, *dy, *inner, *dinner, *dx;
   float* values;  // of each thread, a row
@@ -63,6 +63,15 @@ void gated_slopes(const ExpertsArgs& args, float* gate, float* up, int64_t n, fl
   }
 }
 
+// relu(u)², and its derivative in the place of u.
+void squared_relu_slopes(float* up, int64_t n, float* value) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float positive = std::max(up[i], 0.0f);
+    value[i] = positive * positive;
+    up[i] = 2 * positive;
+  }
+}
+
 class OneExpert {
  public:
   OneExpert(ThreadPool& pool, const ExpertsBackwardArgs& args, const Routes& routes,
@@ -73,26 +82,28 @@ class OneExpert {
         buffers_(buffers),
         shape_(shape_of(args.forward)),
         expert_(expert),
-        count_(routes.count(expert)) {}
+        count_(routes.count(expert)),
+        width_((args.forward.gate.empty() ? 1 : 2) * shape_.intermediate) {}
 
   void run() const {
     const ExpertsArgs& forward = args_.forward;
     gather_rows(pool_, routes_, expert_, forward.x, forward.x_stride, shape_.hidden, buffers_.x);
     gather_rows(pool_, routes_, expert_, args_.dy, shape_.hidden, shape_.hidden, buffers_.dy);
     const auto at = static_cast<size_t>(expert_);
-    const Weight &gate = forward.gate[at], &up = forward.up[at], &down = forward.down[at];
+    const bool gated = !forward.gate.empty();
+    const Weight &up = forward.up[at], &gate = gated ? forward.gate[at] : up;
     const Weight gate_and_up[] = {gate, up};
     linear(pool_, {.x = buffers_.x,
                    .x_stride = shape_.hidden,
                    .m = count_,
-                   .weights = gate_and_up,
+                   .weights = std::span(gate_and_up).last(gated ? 2 : 1),
                    .y = buffers_.inner,
-                   .y_stride = 2 * shape_.intermediate,
+                   .y_stride = width_,
                    .workspace = buffers_.workspace});
-    multiply(buffers_.dy, shape_.hidden, down, buffers_.dinner, false);
+    multiply(buffers_.dy, shape_.hidden, forward.down[at], buffers_.dinner, false);
     through_activation();
-    multiply(buffers_.inner, 2 * shape_.intermediate, gate, buffers_.dx, false);
-    multiply(buffers_.inner + shape_.intermediate, 2 * shape_.intermediate, up, buffers_.dx, true);
+    multiply(buffers_.inner, width_, gate, buffers_.dx, false);
+    if (gated) multiply(buffers_.inner + shape_.intermediate, width_, up, buffers_.dx, true);
     scatter_rows(pool_, routes_, expert_, buffers_.dx, shape_.hidden, false, args_.dx);
   }
 
@@ -126,17 +137,18 @@ class OneExpert {
       float* const value = buffers_.values + thread * n;
       for (; r < end; ++r) {
         const float* const d = buffers_.dinner + r * n;
-        float *const gate = buffers_.inner + r * 2 * n, *const up = gate + n;
+        float* const slopes = buffers_.inner + r * width_;
         const float weight = routes_.weight[first + r];
-        add_bias(forward.gate_bias, expert_, 0, n, gate);
-        add_bias(forward.up_bias, expert_, 0, n, up);
-        gated_slopes(forward, gate, up, n, value);
-        double sum = 0;
-        for (int64_t i = 0; i < n; ++i) {
-          sum += static_cast<double>(d[i] * value[i]);
-          gate[i] *= weight * d[i];
-          up[i] *= weight * d[i];
+        if (forward.gate.empty()) {
+          squared_relu_slopes(slopes, n, value);
+        } else {
+          add_bias(forward.gate_bias, expert_, 0, n, slopes);
+          add_bias(forward.up_bias, expert_, 0, n, slopes + n);
+          gated_slopes(forward, slopes, slopes + n, n, value);
         }
+        double sum = 0;
+        for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(d[i] * value[i]);
+        for (int64_t i = 0; i < width_; ++i) slopes[i] *= weight * d[i % n];
         if (bias.data != nullptr) {
           const float* const of_down = bias.data + expert_ * bias.stride;
           const float* const dy = buffers_.dy + r * hidden;
@@ -153,7 +165,7 @@ class OneExpert {
   const Routes& routes_;
   const Buffers& buffers_;
   const ExpertsShape shape_;
-  const int64_t expert_, count_;
+  const int64_t expert_, count_, width_;  // width_: of a row of `inner`
 };
 
 }  // namespace

@@ -125,7 +125,8 @@ SelfAttention::SelfAttention(const Parameters& parameters, const AttentionShape&
   if (!shape.borrows) k_norm_ = norm(shape.k_norm, shape.kv_heads);
 }
 
-Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t layer) const {
+Tensor SelfAttention::operator()(const Tensor& given, const Pass& pass, int64_t layer) const {
+  const Tensor x = scaled(given, shape_.in_scale);
   const int64_t batch = x.dim(0), tokens = x.dim(1), dim = shape_.head_dim;
   const int64_t asked = pass.going_on(x);
   const int64_t widths[] = {shape_.heads * dim, shape_.kv_heads * dim, shape_.kv_heads * dim};
@@ -176,79 +177,92 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
       .bf16 = rounds_activations(o_proj_.weight.dtype())};
   Tensor out = ops::attention(q, kv.k, kv.v, pass.query_position(), options);
   if (gate.defined()) out = ops::mul(out, gate);
-  return o_proj_(graph::reshape(out, {batch, asked, shape_.heads * dim}));
+  out = o_proj_(graph::reshape(out, {batch, asked, shape_.heads * dim}));
+  return scaled(out, shape_.out_scale);
 }
 
 namespace {
 
 TokenMixer token_mixer(const Parameters& parameters, const LayerShape& shape) {
-  if (shape.mamba) return Mamba2(parameters / "mamba", *shape.mamba);
+  if (shape.mamba && !shape.mamba_beside)
+    return Mamba2(parameters / shape.mamba->name, *shape.mamba);
   if (shape.short_convolution) {
     return ShortConvolution(parameters / "conv", *shape.short_convolution);
   }
   if (shape.delta_net) return GatedDeltaNet(parameters / "linear_attn", *shape.delta_net);
   if (shape.latent) return LatentAttention(parameters / "self_attn", *shape.latent);
-  return SelfAttention(parameters / "self_attn", shape.attention);
+  return SelfAttention(parameters / shape.attention.name, shape.attention);
 }
 
-std::variant<GatedMlp, PlainMlp, SparseMlp, DualMlp> feed_forward(const Parameters& parameters,
-                                                                  const LayerShape& shape) {
+FeedForward feed_forward(const Parameters& parameters, const LayerShape& shape) {
   if (shape.dual_mlp) return DualMlp(parameters, *shape.dual_mlp);
   if (shape.experts) {
     return SparseMlp(place_of_experts(parameters, *shape.experts) / shape.experts->name,
                      *shape.experts);
   }
-  if (shape.plain_mlp) return PlainMlp(parameters / "mlp", *shape.plain_mlp);
+  if (shape.plain_mlp) return PlainMlp(parameters / shape.plain_mlp->name, *shape.plain_mlp);
   return GatedMlp(parameters / shape.mlp.name, shape.mlp);
 }
 
 }  // namespace
 
-DecoderLayer::DecoderLayer(const Parameters& parameters, const LayerShape& shape)
-    : shape_(shape), mixer_(token_mixer(parameters, shape)), mlp_(feed_forward(parameters, shape)) {
+DecoderLayer::DecoderLayer(const Parameters& parameters, const LayerShape& shape) : shape_(shape) {
+  const bool mixes = shape.parts != LayerParts::kMlp, feeds = shape.parts != LayerParts::kMixer;
+  if (mixes) mixer_.emplace(token_mixer(parameters, shape));
+  if (mixes && shape.mamba_beside) beside_.emplace(parameters / shape.mamba->name, *shape.mamba);
+  if (feeds) mlp_.emplace(feed_forward(parameters, shape));
   if (shape.shared_mlp) {
     shared_mlp_.emplace(place_of_experts(parameters, *shape.experts) / "shared_mlp",
                         *shape.shared_mlp);
   }
-  const auto set = [&](std::optional<Norm>& norm, const std::string& name) {
-    if (!name.empty()) norm.emplace(parameters / name, shape.attention.hidden, shape.norm);
+  const auto set = [&](bool is_there, std::optional<Norm>& norm, const std::string& name) {
+    if (!is_there || name.empty()) return;
+    norm.emplace(parameters / name, shape.attention.hidden, shape.norm);
   };
-  set(before_attention_, shape.norms.before_attention);
-  set(after_attention_, shape.norms.after_attention);
-  set(before_mlp_, shape.norms.before_mlp);
-  set(after_mlp_, shape.norms.after_mlp);
+  set(mixes, before_attention_, shape.norms.before_attention);
+  set(mixes, after_attention_, shape.norms.after_attention);
+  set(feeds, before_mlp_, shape.norms.before_mlp);
+  set(feeds, after_mlp_, shape.norms.after_mlp);
   if (shape.per_layer_input) per_layer_input_.emplace(parameters, *shape.per_layer_input);
   if (shape.scaled_output) layer_scalar_ = parameters.buffer("layer_scalar", {1}, Init::ones());
 }
 
 Tensor DecoderLayer::added(const Tensor& x, Tensor branch, const std::optional<Norm>& norm) const {
   if (norm) branch = (*norm)(branch);
-  if (shape_.residual_scale != 1) {
-    branch = ops::mul(branch, graph::scalar(static_cast<float>(shape_.residual_scale)));
-  }
-  return ops::add(dropout(branch, shape_.dropout), x);
+  return ops::add(dropout(scaled(branch, shape_.residual_scale), shape_.dropout), x);
 }
 
-Tensor DecoderLayer::operator()(const Tensor& x, const Pass& pass, int64_t layer) const {
-  const Tensor given = before_attention_ ? (*before_attention_)(x) : x;
-  const auto mix = [&](const auto& part) { return part(given, pass, layer); };
+Tensor DecoderLayer::mixed(const Tensor& x, const Pass& pass, int64_t layer) const {
+  const auto mix = [&](const auto& part) { return part(x, pass, layer); };
   const int64_t asked = pass.going_on(x);
-  const Tensor mixed = last_tokens(std::visit(mix, mixer_), asked);
-  const Tensor attended = added(last_tokens(x, asked), mixed, after_attention_);
-  const Tensor seen = shape_.parallel ? last_tokens(given, asked) : attended;
-  const Tensor normed = before_mlp_ ? (*before_mlp_)(seen) : seen;
+  const Tensor y = last_tokens(std::visit(mix, *mixer_), asked);
+  return beside_ ? ops::add(y, last_tokens((*beside_)(x, pass, layer), asked)) : y;
+}
+
+Tensor DecoderLayer::fed_forward(const Tensor& x, const Pass& pass) const {
   const auto branch = [&](const auto& part) {
     constexpr bool kRouted = std::is_same_v<decltype(part), const SparseMlp&> ||
                              std::is_same_v<decltype(part), const DualMlp&>;
     if constexpr (kRouted) {
-      return part(normed, pass.router_logits);
+      return part(x, pass.router_logits);
     } else {
-      return part(normed);
+      return part(x);
     }
   };
-  Tensor mlp = std::visit(branch, mlp_);
-  if (shared_mlp_) mlp = ops::add(mlp, (*shared_mlp_)(normed));
-  Tensor result = added(attended, mlp, after_mlp_);
+  const Tensor y = std::visit(branch, *mlp_);
+  return shared_mlp_ ? ops::add(y, (*shared_mlp_)(x)) : y;
+}
+
+Tensor DecoderLayer::operator()(const Tensor& x, const Pass& pass, int64_t layer) const {
+  const int64_t asked = pass.going_on(x);
+  const Tensor given = before_attention_ ? (*before_attention_)(x) : x;
+  Tensor result = last_tokens(x, asked);
+  if (mixer_) result = added(result, mixed(given, pass, layer), after_attention_);
+  if (mlp_) {
+    const Tensor seen = shape_.parallel ? last_tokens(given, asked) : result;
+    const Tensor normed = before_mlp_ ? (*before_mlp_)(seen) : seen;
+    result = added(result, fed_forward(normed, pass), after_mlp_);
+  }
   if (per_layer_input_) result = (*per_layer_input_)(result, pass.layer_input);
   return layer_scalar_.defined() ? ops::mul(result, layer_scalar_) : result;
 }

@@ -92,6 +92,7 @@ void add_to_cache(const Pass& pass, int64_t layer, Tensor& k, Tensor& v);
 enum class QkNorm { kNone, kHeads, kEachHead, kWhole };
 
 struct AttentionShape {
+  std::string name = "self_attn";  // of the layer, below which its parameters are
   int64_t hidden, heads, kv_heads, head_dim;
   bool qkv_bias = false, output_bias = false;
   bool fused = false;           // one product for q, k and v, qkv_proj (Phi-3)
@@ -103,13 +104,14 @@ struct AttentionShape {
   QkNorm qk_norm = QkNorm::kNone;
   std::string q_norm = "q_norm", k_norm = "k_norm";  // their names
   bool rotates_first = false;                        // norms of heads are of what rotated (Hunyuan)
-  bool value_norm = false;        // values of a head are divided by their root mean square
-  NormShape norm{};               // of queries and keys
-  std::optional<double> scale{};  // of q · k; none: 1 / √head_dim
-  double cap = 0;                 // of the scaled q · k (ops::soft_cap); 0: none
-  bool sinks = false;             // a parameter per head (ops::AttentionOptions::sinks)
-  int64_t window = 0;             // 0: all positions
-  double dropout = 0;             // of the weights, while training
+  bool value_norm = false;             // values of a head are divided by their root mean square
+  NormShape norm{};                    // of queries and keys
+  std::optional<double> scale{};       // of q · k; none: 1 / √head_dim
+  double in_scale = 1, out_scale = 1;  // what x, and what o_proj gives, is multiplied by
+  double cap = 0;                      // of the scaled q · k (ops::soft_cap); 0: none
+  bool sinks = false;                  // a parameter per head (ops::AttentionOptions::sinks)
+  int64_t window = 0;                  // 0: all positions
+  double dropout = 0;                  // of the weights, while training
 };
 
 // Grouped-query self-attention (Ainslie et al. 2023): q_proj, k_proj and v_proj, or qkv_proj with
@@ -135,18 +137,25 @@ struct NormNames {
   std::string before_mlp = "post_attention_layernorm", after_mlp = "";
 };
 
+// What a layer has: a mixer of tokens, which is attention or what is in its place, and an mlp or
+// what is in its place, or one of them alone, after the norm before_attention or before_mlp
+// (Nemotron-H).
+enum class LayerParts { kBoth, kMixer, kMlp };
+
 struct LayerShape {
   AttentionShape attention;
   std::optional<GatedDeltaNetShape> delta_net{};  // in place of attention, as linear_attn
   std::optional<LatentAttentionShape> latent{};   // in place of attention, as self_attn
   std::optional<ShortConvolutionShape> short_convolution{};  // in place of attention, as conv
-  std::optional<Mamba2Shape> mamba{};                        // in place of attention, as mamba
+  std::optional<Mamba2Shape> mamba{};                        // in place of attention
+  bool mamba_beside = false;  // of attention, which is there, too: what both give is added
   GatedMlpShape mlp;
   std::optional<PlainMlpShape> plain_mlp{};   // in place of mlp
   std::optional<SparseMlpShape> experts{};    // in place of mlp
   std::optional<GatedMlpShape> shared_mlp{};  // beside experts, as shared_mlp, with their additions
   std::optional<DualMlpShape> dual_mlp{};     // in place of mlp and the norm before it
   std::optional<PerLayerInputShape> per_layer_input{};  // added behind the mlp
+  LayerParts parts = LayerParts::kBoth;
   NormNames norms{};
   NormShape norm;
   bool scaled_output = false;  // what the layer gives is multiplied by the buffer layer_scalar
@@ -157,9 +166,10 @@ struct LayerShape {
 
 using TokenMixer =
     std::variant<SelfAttention, LatentAttention, GatedDeltaNet, ShortConvolution, Mamba2>;
+using FeedForward = std::variant<GatedMlp, PlainMlp, SparseMlp, DualMlp>;
 
 // With attention or what is in its place: x + self_attn(x), then x + mlp(x), or, in parallel, x +
-// self_attn(x) + mlp(x), with norms and scales as the shape says.
+// self_attn(x) + mlp(x), or one of the two alone, with norms and scales as the shape says.
 class DecoderLayer {
  public:
   DecoderLayer(const Parameters& parameters, const LayerShape& shape);
@@ -169,10 +179,13 @@ class DecoderLayer {
  private:
   // x + what the branch gave, after its norm if it has one.
   Tensor added(const Tensor& x, Tensor branch, const std::optional<Norm>& norm) const;
+  Tensor mixed(const Tensor& x, const Pass& pass, int64_t layer) const;
+  Tensor fed_forward(const Tensor& x, const Pass& pass) const;
 
   LayerShape shape_;
-  TokenMixer mixer_;
-  std::variant<GatedMlp, PlainMlp, SparseMlp, DualMlp> mlp_;
+  std::optional<TokenMixer> mixer_;
+  std::optional<Mamba2> beside_;
+  std::optional<FeedForward> mlp_;
   std::optional<GatedMlp> shared_mlp_;
   std::optional<Norm> before_attention_, after_attention_, before_mlp_, after_mlp_;
   std::optional<PerLayerInput> per_layer_input_;

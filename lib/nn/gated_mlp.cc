@@ -40,7 +40,8 @@ GatedMlp::GatedMlp(const Parameters& parameters, const GatedMlpShape& shape)
 Tensor GatedMlp::operator()(const Tensor& x) const {
   const int64_t widths[] = {shape_.intermediate, shape_.intermediate};
   const std::vector<Tensor> parts = parts_of(gate_up_, x, widths);
-  return down_proj_(ops::mul(shape_.activation(parts[0]), parts[1]));
+  const Tensor gate = shape_.activation(scaled(parts[0], shape_.gate_scale));
+  return scaled(down_proj_(ops::mul(gate, parts[1])), shape_.down_scale);
 }
 
 PlainMlp::PlainMlp(const Parameters& parameters, const PlainMlpShape& shape)

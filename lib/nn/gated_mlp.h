@@ -25,6 +25,7 @@ struct GatedMlpShape {
   std::string name = "mlp";  // of the layer, below which its parameters are
   // Names of its parts; the last in place of the first two.
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj", gate_up = "gate_up_proj";
+  double gate_scale = 1, down_scale = 1;  // what gate and down give is multiplied by
 };
 
 // down_proj(activation(gate_proj(x)) · up_proj(x)), or with gate_up_proj, whose rows are those of
@@ -46,6 +47,7 @@ struct PlainMlpShape {
   bool bias = false;
   std::string up = "up_proj", down = "down_proj";  // names of the two layers
   bool xielu = false;                              // a Xielu, act_fn, in place of the activation
+  std::string name = "mlp";                        // of the layer, below which they are
 };
 
 // down(activation(up(x))) (Vaswani et al. 2017).

@@ -10,6 +10,11 @@
 
 namespace lumen::nn {
 
+// x · scale; for 1 x itself.
+inline Tensor scaled(const Tensor& x, double scale) {
+  return scale == 1 ? x : ops::mul(x, graph::scalar(static_cast<float>(scale)));
+}
+
 // y, a linear layer's value for x, with its low-rank addition: y + scale · B (A x).
 inline Tensor with_addition(const Tensor& y, const Tensor& x,
                             const std::optional<LowRank>& addition) {

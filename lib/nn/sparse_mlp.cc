@@ -44,15 +44,28 @@ SparseMlp::SparseMlp(const Parameters& parameters, const SparseMlpShape& shape)
       const bool has_place = !shape.biases && shape.shared == 0;
       return has_place ? worked_in(weight, place.low_rank(in, out)) : weight;
     };
-    gate_.push_back(matrix(shape.gate, shape.intermediate, shape.hidden));
-    up_.push_back(matrix(shape.up, shape.intermediate, shape.hidden));
-    down_.push_back(matrix(shape.down, shape.hidden, shape.intermediate));
+    const int64_t width = shape.latent > 0 ? shape.latent : shape.hidden;
+    if (shape.gated) gate_.push_back(matrix(shape.gate, shape.intermediate, width));
+    up_.push_back(matrix(shape.up, shape.intermediate, width));
+    down_.push_back(matrix(shape.down, width, shape.intermediate));
   }
-  if (shape.shared > 0) {
-    shared_.emplace(parameters / shape.shared_name, GatedMlpShape{.hidden = shape.hidden,
-                                                                  .intermediate = shape.shared,
-                                                                  .activation = Activation("silu"),
-                                                                  .bias = shape.shared_bias});
+  if (shape.latent > 0) {
+    to_latent_.emplace(parameters / "fc1_latent_proj", shape.hidden, shape.latent,
+                       shape.shared_bias);
+    from_latent_.emplace(parameters / "fc2_latent_proj", shape.latent, shape.hidden,
+                         shape.shared_bias);
+  }
+  const Parameters shared = parameters / shape.shared_name;
+  if (shape.shared > 0 && shape.gated) {
+    shared_ = GatedMlp(shared, {.hidden = shape.hidden,
+                                .intermediate = shape.shared,
+                                .activation = Activation("silu"),
+                                .bias = shape.shared_bias});
+  } else if (shape.shared > 0) {
+    shared_ = PlainMlp(shared, {.hidden = shape.hidden,
+                                .intermediate = shape.shared,
+                                .activation = Activation("relu2"),
+                                .bias = shape.shared_bias});
   }
   if (shape.shared > 0 && shape.shared_gate) {
     shared_gate_.emplace(parameters / (shape.shared_name + "_gate"), shape.hidden, 1, false);
@@ -75,9 +88,6 @@ SparseMlp::SparseMlp(const Parameters& parameters, const SparseMlpShape& shape)
 Tensor SparseMlp::routed(const Tensor& x, const Tensor& logits) const {
   const ExpertChoice& choice = shape_.choice;
   const bool bounds_sum = shape_.normalize && (choice.added > 0 || choice.least > 0);
-  const auto scaled = [&](const Tensor& y, double scale) {
-    return scale == 1 ? y : ops::mul(y, graph::scalar(static_cast<float>(scale)));
-  };
   const bool corrected = correction_.defined();
   const bool by_logits = !choice.sigmoid && !corrected && choice.groups == 1 && !bounds_sum;
   if (by_logits) {
@@ -106,9 +116,10 @@ Tensor SparseMlp::routed(const Tensor& x, const Tensor& logits) const {
 Tensor SparseMlp::with_router(const Tensor& x, const Tensor& given, Tensor* router_logits) const {
   const Tensor logits = router_(given);
   if (router_logits != nullptr) *router_logits = logits;
-  const Tensor y = routed(x, logits);
+  Tensor y = routed(to_latent_ ? (*to_latent_)(x) : x, logits);
+  if (from_latent_) y = (*from_latent_)(y);
   if (!shared_) return y;
-  const Tensor shared = (*shared_)(x);
+  const Tensor shared = std::visit([&](const auto& mlp) { return mlp(x); }, *shared_);
   return ops::add(y, shared_gate_ ? ops::mul(shared, ops::sigmoid((*shared_gate_)(x))) : shared);
 }
 

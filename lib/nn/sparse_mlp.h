@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "lib/nn/gated_mlp.h"
@@ -33,14 +34,17 @@ struct SparseMlpShape {
   bool biases = false;          // of all experts' gates, ups and downs, and of the router
   double alpha = 0, limit = 0;  // as of ops::ExpertsOptions
   bool gelu = false;            // likewise
-  bool scales = false;          // of the experts: per_expert_scale [experts] beside the router
+  bool gated = true;    // false: experts and the shared one are down(relu(up x)²) (Nemotron 3)
+  int64_t latent = 0;   // experts are given fc1_latent_proj x, so wide, of which fc2_latent_proj
+                        // makes hidden again; 0: x
+  bool scales = false;  // of the experts: per_expert_scale [experts] beside the router
   std::string router = "gate";  // its name
   // Names of an expert's matrices.
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
   int64_t shared = 0;  // hidden size of the shared expert; 0: there is none
   std::string shared_name = "shared_expert";
   bool shared_gate = true;   // what it gives is weighted by a router of its own
-  bool shared_bias = false;  // of its gate, up and down
+  bool shared_bias = false;  // of its gate, up and down, and of the layers around a latent
   ExpertChoice choice{};
   bool takes_additions = true;  // false: no low-rank ones, for which PEFT would have no names
 };
@@ -51,7 +55,8 @@ struct SparseMlpShape {
 // biases or beside a shared expert do not take, are worked into their weights, without dropout. A
 // bias is one for all experts, experts.gate_proj.bias [experts, intermediate] and its like. A
 // shared expert adds sigmoid(shared_expert_gate(x)) · shared_expert(x) (Qwen2-MoE), or without a
-// gate shared_experts(x) (DeepSeek). A correction's gradient is none.
+// gate shared_experts(x) (DeepSeek). Without gates there are no gate_proj. A correction's gradient
+// is none.
 class SparseMlp {
  public:
   SparseMlp(const Parameters& parameters, const SparseMlpShape& shape);
@@ -70,7 +75,8 @@ class SparseMlp {
   Tensor correction_;  // [experts], or undefined
   std::vector<Tensor> gate_, up_, down_;
   ops::ExpertsOptions options_;
-  std::optional<GatedMlp> shared_;
+  std::optional<Linear> to_latent_, from_latent_;
+  std::optional<std::variant<GatedMlp, PlainMlp>> shared_;
   std::optional<Linear> shared_gate_;
 };
 

@@ -1,9 +1,9 @@
 // experts: a sparse feed-forward layer, its experts' weights in their stored format; and its
 // gradient where those do not change.
 //
-// Inputs: x, the router's logits, of the gradient that of the result, then the gate, the up and the
-// down matrices of all experts, then, if `biases` is 1, the biases of all in the same order, then,
-// if `scaled` is 1, the scales.
+// Inputs: x, the router's logits, of the gradient that of the result, then the gate, unless `plain`
+// is 1, the up and the down matrices of all experts, then, if `biases` is 1, the biases of all in
+// the same order, then, if `scaled` is 1, the scales.
 #include "lib/kernels/experts.h"
 
 #include <algorithm>
@@ -40,6 +40,10 @@ bool has_biases(const Node& node) {
   return node.attrs.integer("biases") != 0;
 }
 
+bool has_gates(const Node& node) {
+  return node.attrs.integer("plain") == 0;
+}
+
 bool has_scales(const Node& node) {
   return node.attrs.integer("scaled") != 0;
 }
@@ -50,7 +54,8 @@ size_t end_of_matrices(const Node& node) {
 }
 
 int64_t expert_count(const Node& node) {
-  return static_cast<int64_t>(end_of_matrices(node) - first_matrix(node)) / 3;
+  return static_cast<int64_t>(end_of_matrices(node) - first_matrix(node)) /
+         (has_gates(node) ? 3 : 2);
 }
 
 int64_t token_count(const Node& node) {
@@ -80,7 +85,7 @@ void check_experts(const Node& node) {
   const size_t end = end_of_matrices(node);
   for (size_t i = first; i < end; ++i) {
     const Node& w = *node.inputs[i];
-    const bool is_down = static_cast<int64_t>(i - first) >= 2 * count;
+    const bool is_down = static_cast<int64_t>(end - i) <= count;
     if (w.shape != (is_down ? Shape{hidden, inner} : Shape{inner, hidden})) {
       shape_error(node, "gate and up must be [n, k] and down [k, n] with the k of x");
     }
@@ -109,6 +114,9 @@ void check_experts(const Node& node) {
   }
   if (limit > 0 && node.attrs.integer("gelu") != 0) {
     shape_error(node, "a limit goes with silu alone");
+  }
+  if (!has_gates(node) && (has_biases(node) || limit > 0 || node.attrs.integer("gelu") != 0)) {
+    shape_error(node, "without gates there are no biases, no limit and no GELU");
   }
 }
 
@@ -147,13 +155,14 @@ kernels::ExpertsArgs expert_arguments(const KernelCall& call) {
   const size_t first = first_matrix(*call.node);
   const auto count = static_cast<size_t>(expert_count(*call.node));
   auto* const matrices = reinterpret_cast<kernels::Weight*>(call.workspace);
-  for (size_t i = 0; i < 3 * count; ++i) {
+  const size_t gates = has_gates(*call.node) ? count : 0, all = gates + 2 * count;
+  for (size_t i = 0; i < all; ++i) {
     const Operand& w = call.inputs[first + i];
     new (matrices + i) kernels::Weight{w.data, w.dtype, w.shape[0], w.shape[1], w.layout};
   }
   kernels::ExpertBias biases[3];
   for (size_t i = 0; has_biases(*call.node) && i < 3; ++i) {
-    const Operand& bias = call.inputs[first + 3 * count + i];
+    const Operand& bias = call.inputs[first + all + i];
     biases[i] = {bias.as<const float>(), matrix_rows(bias).stride};
   }
   const graph::Attrs& attrs = call.node->attrs;
@@ -166,9 +175,9 @@ kernels::ExpertsArgs expert_arguments(const KernelCall& call) {
       .m = token_count(*call.node),
       .used = attrs.integer("used"),
       .normalize = attrs.integer("normalize") != 0,
-      .gate = {matrices, count},
-      .up = {matrices + count, count},
-      .down = {matrices + 2 * count, count},
+      .gate = {matrices, gates},
+      .up = {matrices + gates, count},
+      .down = {matrices + gates + count, count},
       .gate_bias = biases[0],
       .up_bias = biases[1],
       .down_bias = biases[2],
@@ -217,16 +226,18 @@ Tensor expert_weights(const Node& node, Inputs in, const Tensor& p) {
   return has_scales(node) ? mul(p, in.back()) : p;
 }
 
-// The gate, up and down of one expert, and their biases, if there are some.
+// The gate, up and down of one expert, and their biases, if there are some; without gates `gate` is
+// undefined.
 struct ExpertMatrices {
-  const Tensor &gate, &up, &down;
+  Tensor gate, up, down;
   Tensor biases[3] = {};
 };
 
 ExpertMatrices expert_matrices(const Node& node, Inputs in, size_t expert) {
   const size_t first = first_matrix(node), count = static_cast<size_t>(expert_count(node));
-  ExpertMatrices w = {in[first + expert], in[first + count + expert],
-                      in[first + 2 * count + expert]};
+  const size_t ups = first + (has_gates(node) ? count : 0);
+  ExpertMatrices w = {has_gates(node) ? in[first + expert] : Tensor(), in[ups + expert],
+                      in[ups + count + expert]};
   const auto at = static_cast<int64_t>(expert);
   for (size_t i = 0; has_biases(node) && i < 3; ++i) {
     w.biases[i] = graph::reshape(graph::slice(in[first + 3 * count + i], 0, at, at + 1), {-1});
@@ -238,12 +249,17 @@ Tensor biased(const Tensor& x, const Tensor& bias) {
   return bias.defined() ? add(x, bias) : x;
 }
 
-// What is made of the products g and u with gate and up: `value`, and its derivatives by both.
+// What is made of the products g and u with gate and up: `value`, and its derivatives by both; by u
+// alone without gates.
 struct GatedPair {
   Tensor value, by_gate, by_up;
 };
 
 GatedPair gated_pair(const Node& node, const Tensor& gate, const Tensor& up) {
+  if (!has_gates(node)) {
+    const Tensor positive = relu(up);
+    return {square(positive), {}, mul(positive, 2)};
+  }
   const double limit = node.attrs.real("limit"), alpha = node.attrs.real("alpha");
   if (node.attrs.integer("gelu") != 0) {
     // For t = tanh(c (g + 0.044715 g³)), c = √(2/π): (1 + t) / 2 + c g (1 − t²) (1 + 3 · 0.044715
@@ -271,6 +287,11 @@ Tensor column_of(const Tensor& x, size_t index) {
   return graph::slice(x, -1, at, at + 1);
 }
 
+// The product with the gate; undefined without one.
+Tensor of_gate(const Tensor& x, const ExpertMatrices& w) {
+  return w.gate.defined() ? biased(linear(x, w.gate), w.biases[0]) : Tensor();
+}
+
 // All experts of all tokens, those that were not chosen with probability 0.
 Tensor experts_meaning(const Node& node, Inputs in) {
   const graph::AutocastScope precision(DType::kF32);
@@ -278,8 +299,8 @@ Tensor experts_meaning(const Node& node, Inputs in) {
   Tensor y;
   for (size_t e = 0; e < static_cast<size_t>(expert_count(node)); ++e) {
     const ExpertMatrices w = expert_matrices(node, in, e);
-    const Tensor gate = biased(linear(x, w.gate), w.biases[0]);
-    const Tensor inner = gated_pair(node, gate, biased(linear(x, w.up), w.biases[1])).value;
+    const Tensor inner =
+        gated_pair(node, of_gate(x, w), biased(linear(x, w.up), w.biases[1])).value;
     const Tensor part = mul(biased(linear(inner, w.down), w.biases[2]), column_of(p, e));
     y = e == 0 ? part : add(y, part);
   }
@@ -309,24 +330,28 @@ ExpertGradients dense_gradients(const Node& node, Inputs in, const Tensor& gradi
   const Tensor p = expert_probabilities(node, logits), weights = expert_weights(node, in, p);
   ExpertGradients result;
   std::vector<Tensor> of_weights, of_biases[3];
-  result.matrices.resize(3 * count);
+  const size_t ups = has_gates(node) ? count : 0;
+  result.matrices.resize(ups + 2 * count);
   for (size_t e = 0; e < count; ++e) {
     const ExpertMatrices w = expert_matrices(node, in, e);
     const Tensor weight = column_of(weights, e);
-    const GatedPair pair = gated_pair(node, biased(linear(x, w.gate), w.biases[0]),
-                                      biased(linear(x, w.up), w.biases[1]));
+    const GatedPair pair = gated_pair(node, of_gate(x, w), biased(linear(x, w.up), w.biases[1]));
     const Tensor d = matmul(dy, in_float32(w.down)), &inner = pair.value;
     Tensor dweight = sum(mul(d, inner), {-1}, true);
     if (has_biases(node)) dweight = add(dweight, sum(mul(dy, w.biases[2]), {-1}, true));
     of_weights.push_back(dweight);
     const Tensor weighted = mul(d, weight);
-    const Tensor dgate = mul(weighted, pair.by_gate), dup = mul(weighted, pair.by_up);
-    const Tensor dx = add(matmul(dgate, in_float32(w.gate)), matmul(dup, in_float32(w.up)));
+    const Tensor dup = mul(weighted, pair.by_up);
+    Tensor dgate, dx = matmul(dup, in_float32(w.up));
+    if (w.gate.defined()) {
+      dgate = mul(weighted, pair.by_gate);
+      dx = add(matmul(dgate, in_float32(w.gate)), dx);
+      result.matrices[e] = matmul(graph::transpose(dgate, 0, 1), x);
+    }
     result.x = e == 0 ? dx : add(result.x, dx);
-    result.matrices[e] = matmul(graph::transpose(dgate, 0, 1), x);
-    result.matrices[count + e] = matmul(graph::transpose(dup, 0, 1), x);
+    result.matrices[ups + e] = matmul(graph::transpose(dup, 0, 1), x);
     const Tensor dout = mul(dy, weight);
-    result.matrices[2 * count + e] = matmul(graph::transpose(dout, 0, 1), inner);
+    result.matrices[ups + count + e] = matmul(graph::transpose(dout, 0, 1), inner);
     if (!has_biases(node)) continue;
     of_biases[0].push_back(sum(dgate, {0}, true));
     of_biases[1].push_back(sum(dup, {0}, true));
@@ -390,21 +415,23 @@ graph::Cost experts_cost(const Node& node) {
     const Node& w = *node.inputs[i];
     bytes += read * static_cast<double>(w.shape[0] * row_bytes(w.dtype, w.shape[1]));
   }
-  return {3 * 2 * slots * static_cast<double>(s.hidden * s.intermediate), bytes};
+  const double products = has_gates(node) ? 3 : 2;
+  return {products * 2 * slots * static_cast<double>(s.hidden * s.intermediate), bytes};
 }
 
-// Back it takes the forward products with gate and up, and three more.
+// Back it takes the forward products with gate and up, and as many as all more.
 graph::Cost experts_backward_cost(const Node& node) {
   const graph::Cost forward = experts_cost(node);
-  return {forward.flops / 3 * 5, forward.bytes};
+  return {forward.flops * (has_gates(node) ? 5.0 / 3 : 3.0 / 2), forward.bytes};
 }
 
 bool wants_biases(const ExpertsOptions& options) {
   return options.gate_bias.defined() || options.up_bias.defined() || options.down_bias.defined();
 }
 
-graph::Attrs expert_attrs(const ExpertsOptions& options, bool biases) {
+graph::Attrs expert_attrs(const ExpertsOptions& options, bool biases, bool plain = false) {
   return {{"used", options.used},
+          {"plain", int64_t{plain}},
           {"normalize", int64_t{options.normalize}},
           {"biases", int64_t{biases}},
           {"alpha", options.alpha},
@@ -474,6 +501,19 @@ std::vector<OpCase> experts_cases() {
   };
   add_scaled("few tokens with scales", 5, DType::kF32, 2e-6);
   add_scaled("many tokens with scales", 40, DType::kBF16, 2e-3);
+  const auto add_plain = [&](std::string label, int64_t m, DType dtype, double tolerance) {
+    std::vector<graph::TypedShape> inputs = expert_inputs(m, 3, dtype, 2);
+    inputs.erase(inputs.begin() + 2, inputs.begin() + 5);
+    cases.push_back({std::move(label), std::move(inputs),
+                     [](Inputs in) {
+                       const Inputs w = in.subspan(2);
+                       return experts(in[0], in[1], {}, w.first(3), w.last(3), {2, true});
+                     },
+                     -0.5, 0.5, tolerance});
+  };
+  add_plain("few tokens without gates", 5, DType::kF32, 2e-6);
+  add_plain("many tokens without gates", 40, DType::kBF16, 2e-3);
+  add_plain("q8_0 without gates", 3, DType::kQ8_0, 3e-2);
   add_case("no tokens", 0, 2, DType::kF32, {1, true}, 0);
   return cases;
 }
@@ -508,6 +548,19 @@ std::vector<OpCase> experts_backward_cases() {
   const ExpertsOptions scaled = {
       .used = 2, .normalize = true, .gelu = true, .scales = graph::scalar(1)};
   add_case("with scales", 6, DType::kF32, scaled, 4e-6);
+  for (const int64_t m : {4, 30}) {
+    std::vector<graph::TypedShape> inputs = expert_inputs(m, 3, DType::kF32, 3);
+    inputs.erase(inputs.begin() + 3, inputs.begin() + 6);
+    cases.push_back({str(m, " tokens without gates"), std::move(inputs),
+                     [](Inputs in) {
+                       for (const Tensor& x : in) {
+                         graph::check_defined(x, kExpertsBackward.name, "an input");
+                       }
+                       return record(kExpertsBackward, std::vector(in.begin(), in.end()),
+                                     expert_attrs({2, true}, false, true));
+                     },
+                     -0.5, 0.5, 4e-6});
+  }
   return cases;
 }
 
@@ -546,9 +599,10 @@ Tensor experts(const Tensor& x, const Tensor& logits, std::span<const Tensor> ga
                const ExpertsOptions& options) {
   graph::check_defined(x, kExperts.name, "x");
   graph::check_defined(logits, kExperts.name, "logits");
-  if (gate.empty() || gate.size() != up.size() || gate.size() != down.size()) {
+  const bool plain = gate.empty();
+  if (up.empty() || (!plain && gate.size() != up.size()) || up.size() != down.size()) {
     fail(ErrorKind::kMalformed, "experts: ", gate.size(), " gate, ", up.size(), " up and ",
-         down.size(), " down matrices; expected as many of each, at least one");
+         down.size(), " down matrices; expected as many of each, at least one, or no gates");
   }
   std::vector<Tensor> inputs = {x, logits};
   for (const std::span<const Tensor> matrices : {gate, up, down}) {
@@ -568,7 +622,7 @@ Tensor experts(const Tensor& x, const Tensor& logits, std::span<const Tensor> ga
     inputs.push_back(*bias);
   }
   if (options.scales.defined()) inputs.push_back(options.scales);
-  return record(kExperts, inputs, expert_attrs(options, wants_biases(options)));
+  return record(kExperts, inputs, expert_attrs(options, wants_biases(options), plain));
 }
 
 }  // namespace lumen::ops

@@ -226,9 +226,10 @@ struct ExpertsOptions {
 // A sparse gated feed-forward layer (ops/experts.cc): of x [..., k] and a router's logits
 // [..., experts], Σ_e p_e · down_e (silu(gate_e x) · up_e x) over the `used` experts e of each row
 // that have the largest logits, of equal ones the first; p is the softmax over all logits. gate and
-// up are [n, k], down is [k, n], in their stored types. Gradients go through the chosen experts
-// alone unless one of the matrices has one, or there are biases or a limit: then through all, which
-// takes experts / used times as long.
+// up are [n, k], down is [k, n], in their stored types; without any gates relu(up_e x)² stands in
+// place of silu(gate_e x) · up_e x, and there are no biases. Gradients go through the chosen
+// experts alone unless one of the matrices has one, or there are biases or a limit: then through
+// all, which takes experts / used times as long.
 Tensor experts(const Tensor& x, const Tensor& logits, std::span<const Tensor> gate,
                std::span<const Tensor> up, std::span<const Tensor> down,
                const ExpertsOptions& options);

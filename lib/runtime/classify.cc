@@ -170,7 +170,7 @@ io::Json to_json(const std::vector<std::string>& labels, const std::string& path
 
 bool is_classifier_directory(const std::string& path) {
   const std::string config = path + "/config.json";
-  return io::is_regular_file(config) && models::is_classifier(io::read_json(config));
+  return io::is_regular_file(config) && models::is_classifier(io::read_config(config));
 }
 
 void run_classifier(const RunOptions& options, const std::string& directory) {

@@ -19,6 +19,7 @@
 #include "lib/nn/fused_layers.h"
 #include "lib/nn/gated_delta_net.h"
 #include "lib/nn/latent_attention.h"
+#include "lib/nn/multipliers.h"
 #include "lib/nn/rope.h"
 #include "lib/runtime/lora.h"
 #include "lib/runtime/output.h"
@@ -57,7 +58,8 @@ Array stored(const Source& source, const SourceTensor& tensor, int64_t head_dim,
     if (tensor.order == RowOrder::kAsTheyAre) return array;
     return nn::reorder_rotary_rows(array, head_dim, tensor.order == RowOrder::kInterleaved);
   };
-  const bool changes = tensor.has_addition || tensor.shift != 0 || tensor.rate != RateForm::kAsItIs;
+  const bool changes = tensor.has_addition || tensor.shift != 0 ||
+                       tensor.rate != RateForm::kAsItIs || !tensor.multipliers.empty();
   if (!changes && dtype == tensor.array.dtype()) {
     Array same = ordered(tensor.array);
     if (same.dtype() == dtype) return same;
@@ -65,7 +67,7 @@ Array stored(const Source& source, const SourceTensor& tensor, int64_t head_dim,
   Array values = ordered(tensor.has_addition ? source.parameters->merged(tensor.name)
                                              : nn::float32_copy(tensor.array));
   if (tensor.shift != 0) values = shifted(values, tensor.shift);
-  values = with_rate_form(values, tensor.rate);
+  values = nn::with_multipliers(with_rate_form(values, tensor.rate), tensor.multipliers);
   if (dtype == DType::kF32) return values;
   Array result = Array::zeros(dtype, values.shape());
   if (!weights.empty()) {

@@ -49,12 +49,13 @@ struct SourceTensor {
   RowOrder order = RowOrder::kAsTheyAre;
   std::optional<bool> to_tiled = {};  // value heads are reordered (nn::reorder_value_heads)
   RateForm rate = RateForm::kAsItIs;
-  std::optional<int> input_part = {};  // of `array` only these rows (nn::input_part)
-  int64_t input_rows = 0;              // how many those are
-  bool has_fused_inputs = false;       // the two `parts` become one tensor (nn::fused_inputs)
-  bool has_latent_rows = false;        // the two `parts` become one tensor (nn::joined_rows)
-  double shift = 0;                    // added to every number (norm_shift)
-  bool has_addition = false;           // of an adapter
+  std::optional<int> input_part = {};    // of `array` only these rows (nn::input_part)
+  int64_t input_rows = 0;                // how many those are
+  bool has_fused_inputs = false;         // the two `parts` become one tensor (nn::fused_inputs)
+  bool has_latent_rows = false;          // the two `parts` become one tensor (nn::joined_rows)
+  double shift = 0;                      // added to every number (norm_shift)
+  std::vector<double> multipliers = {};  // of its rows (nn::row_multipliers)
+  bool has_addition = false;             // of an adapter
   std::optional<DType> kept = {};  // the type that it is to have, whatever --type says of others
   // Of a tensor of all experts: the matrices of each, of which `array` is the first; of so many
   // that follow each other the rows are of one matrix.

@@ -1,14 +1,17 @@
 // lumen-convert ADAPTER OUTPUT: LoRA adapters as PEFT has them to GGUF, and back.
 #include <cmath>
+#include <map>
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
 #include "lib/io/atomic_file.h"
+#include "lib/io/backbone_names.h"
 #include "lib/io/gguf_adapter.h"
 #include "lib/io/hf_cache.h"
 #include "lib/io/mapped_file.h"
 #include "lib/nn/fused_layers.h"
 #include "lib/nn/gated_delta_net.h"
+#include "lib/nn/multipliers.h"
 #include "lib/runtime/conversion.h"
 #include "lib/runtime/export_model.h"
 #include "lib/runtime/gguf_file_type.h"
@@ -48,11 +51,12 @@ LoraAdapter checked_adapter(const std::string& path, io::ModelFiles base, bool t
   config["rope_interleaved"] =
       to_gguf && io::gguf_reorders_rotary_rows(io::gguf_architecture(config));
   config["linear_heads_tiled"] = to_gguf && nn::may_tile_heads(config);
-  config["linear_inputs_apart"] = to_gguf;
+  config["linear_inputs_apart"] = config["multipliers_in_weights"] = to_gguf;
   LoraAdapter adapter = read_adapter(path, config);
-  // The layers that the base has, which the output may have under other names.
+  // The layers that the base has, which the output may have under other names or multiplied.
   LoraAdapter own = adapter;
-  if (nn::has_inputs_apart(config) != nn::has_inputs_apart(base.config)) {
+  if (nn::has_inputs_apart(config) != nn::has_inputs_apart(base.config) ||
+      nn::has_multiplied_weights(config) != nn::has_multiplied_weights(base.config)) {
     own = read_adapter(path, base.config);
   }
   ThreadPool pool(1);
@@ -131,11 +135,29 @@ std::vector<std::string> target_modules(const LoraAdapter& adapter, const io::Mo
   return lacking_addition(named, model_tensors).empty() ? targets : layers;
 }
 
-void write_adapter_directory(const LoraAdapter& adapter, const io::ModelFiles& base,
+// The adapter with the names that the modules of transformers have.
+LoraAdapter with_stored_names(LoraAdapter adapter, const io::Json& config) {
+  if (!io::has_backbone(config)) return adapter;
+  NamedArrays named;
+  for (auto& [name, array] : adapter.tensors) {
+    named.emplace(io::stored_name(config, name), std::move(array));
+  }
+  adapter.tensors = std::move(named);
+  std::map<std::string, nn::LoraOptions::Own> own;
+  for (const auto& [place, rank] : adapter.options.own) {
+    const std::string stored = io::stored_name(config, place + std::string(kLoraA));
+    own[stored.substr(0, stored.size() - kLoraA.size())] = rank;
+  }
+  adapter.options.own = std::move(own);
+  return adapter;
+}
+
+void write_adapter_directory(const LoraAdapter& own, const io::ModelFiles& base,
                              const io::ChatTemplates& templates, const ConvertOptions& options) {
+  const LoraAdapter adapter = with_stored_names(own, base.config);
   const nn::LoraOptions& lora = adapter.options;
   const double alpha = alpha_of({lora.rank, lora.scale});
-  io::Json config = adapter_config(*options.base, lora.rank, alpha, target_modules(adapter, base));
+  io::Json config = adapter_config(*options.base, lora.rank, alpha, target_modules(own, base));
   name_parameters(base.config, adapter.tensors, config);
   for (const auto& [place, own] : lora.own) {
     const std::string layer = place.substr(0, place.size() - 1);

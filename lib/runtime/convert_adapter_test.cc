@@ -244,6 +244,57 @@ TEST_CASE("an adapter goes to GGUF and back, and computes the same with every fo
   }
 }
 
+TEST_CASE("adapters of Nemotron-H, Mamba-2 and Falcon-H1 go to GGUF and back") {
+  for (const auto& [type, layers] :
+       {std::pair("nemotron_h",
+                  std::vector<std::string>{"0.mixer.in_proj", "1.mixer.up_proj", "2.mixer.k_proj"}),
+        {"mamba2", {"0.mixer.in_proj", "1.mixer.out_proj"}},
+        {"falcon_h1", {"0.mamba.in_proj", "0.self_attn.k_proj", "1.feed_forward.down_proj"}}}) {
+    INFO(type);
+    const bool has_multipliers = type == std::string_view("falcon_h1");
+    const models::ModelDef& def = models::find_model_def({{"model_type", type}});
+    const std::string directory =
+        model_directory(def, def.tiny_configs()[0], text::TokenizerKind::kByteLevelBpe);
+    const std::string gguf = converted(directory), place = lumen::testing::temporary_directory();
+    std::vector<std::string> paths;
+    for (const std::string& layer : layers) paths.push_back("model.layers." + layer);
+    const std::string last = layers[0].substr(layers[0].rfind('.') + 1);
+    const std::string peft =
+        adapter_directory(directory, paths, {{"rank_pattern", {{last, 3}}}}, paths[0]);
+    const std::vector<float> wanted = logits(directory, peft);
+    CHECK(relative_error(wanted, logits(directory)) > 1e-2);
+    ConvertOptions options;
+    options.model = peft;
+    options.output = place + "/adapter.gguf";
+    options.type = "f32";
+    options.base = directory;
+    REQUIRE(convert(options) == 0);
+    CHECK(relative_error(logits(gguf, *options.output), wanted) < 1e-5);
+    CHECK(relative_error(logits(directory, *options.output), wanted) < 1e-5);
+    if (has_multipliers) {  // which the file does not tell
+      CHECK(contains(
+          lumen::testing::refusal(ErrorKind::kUnsupported, [&] { logits(gguf, peft); }),
+          "the multipliers of a Falcon-H1, by which adapters in GGUF and in directories differ"));
+    } else {
+      CHECK(relative_error(logits(gguf, peft), wanted) < 1e-5);
+    }
+    options.model = options.output;
+    options.output = place + "/peft";
+    REQUIRE(convert(options) == 0);
+    CHECK(relative_error(logits(directory, *options.output), wanted) < 1e-5);
+    const auto back = io::read_safetensors(place + "/peft/adapter_model.safetensors")->arrays();
+    const char* const module = type == std::string_view("mamba2") ? "backbone" : "model";
+    CHECK(back.contains(str("base_model.model.", module, ".layers.", layers[0], ".lora_A.weight")));
+    options = {};
+    options.model = directory;
+    options.output = place + "/merged.gguf";
+    options.type = "f32";
+    options.lora = peft;
+    REQUIRE(convert(options) == 0);
+    CHECK(relative_error(logits(*options.output), wanted) < 1e-5);
+  }
+}
+
 TEST_CASE("an adapter that GGUF cannot say, or for another model, is refused") {
   const models::ModelDef& llama = models::find_model_def({{"model_type", "llama"}});
   const models::ModelDef& qwen = models::find_model_def({{"model_type", "qwen2"}});

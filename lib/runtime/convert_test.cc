@@ -226,6 +226,20 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
                  "mamba_proj_bias true cannot be written as GGUF for granitehybrid"));
   CHECK(contains(refused("granitemoehybrid", {{"time_step_limit", {0.1, 1.5}}}),
                  "cannot be written as GGUF for granitehybrid, whose readers take all time steps"));
+  CHECK(contains(refused("nemotron_h", {{"use_bias", true}}),
+                 "use_bias true cannot be written as GGUF for nemotron_h"));
+  CHECK(contains(refused("nemotron_h", {{"time_step_limit", {0.1, 1.5}}}),
+                 "cannot be written as GGUF for nemotron_h, whose readers take all time steps"));
+  CHECK(contains(refused("nemotron_h", {{"layers_block_type", {"mlp", "moe", "mamba", "attention"}},
+                                        {"num_experts", 3},
+                                        {"moe_intermediate_size", 8},
+                                        {"moe_shared_expert_intermediate_size", 8}}),
+                 "layers of type mlp beside those with experts cannot be written as GGUF for "
+                 "nemotron_h_moe"));
+  CHECK(contains(refused("falcon_h1", {{"mamba_rms_norm", true}}),
+                 "mamba_norm_before_gate true cannot be written as GGUF for falcon-h1"));
+  CHECK(contains(refused("falcon_h1", {{"projectors_bias", true}}),
+                 "projectors_bias true cannot be written as GGUF for falcon-h1"));
   CHECK(contains(refused("deepseek_v3", {{"rope_interleave", false}}),
                  "rope_interleave false cannot be written as GGUF for deepseek2, whose readers"));
   CHECK(contains(refused("deepseek_v2", {{"attention_bias", true}}),
@@ -381,6 +395,117 @@ TEST_CASE("numbers of Apertus's activations are keys in GGUF, one for all layers
         lumen::testing::refusal(ErrorKind::kMalformed, [&] { io::open_model(changed(wrong)); }),
         "key 'xielu.eps': "));
   }
+}
+
+TEST_CASE("what a layer of Nemotron-H is is told in GGUF by two lists, and read from them") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "nemotron_h"}});
+  const auto file_of = [&](size_t index) {
+    io::Json config = def.tiny_configs()[index];
+    make_sayable(config);
+    return io::read_gguf(
+        converted(model_directory(def, config, text::TokenizerKind::kByteLevelBpe)));
+  };
+  const auto list = [](const io::GgufFile& file, const std::string& key) {
+    const auto found = file.metadata.find(key);
+    std::vector<int64_t> all;
+    for (size_t i = 0; i < found->size(); ++i) all.push_back(found->int_at(i));
+    return all;
+  };
+  const auto dense = file_of(0), sparse = file_of(2);
+  CHECK(dense->metadata.get_string("general.architecture") == "nemotron_h");
+  CHECK(list(*dense, "nemotron_h.feed_forward_length") == std::vector<int64_t>{0, 48, 0, 48});
+  CHECK(list(*dense, "nemotron_h.attention.head_count_kv") == std::vector<int64_t>{0, 0, 2, 0});
+  CHECK(dense->metadata.find("nemotron_h.attention.layer_norm_rms_epsilon").has_value());
+  CHECK_FALSE(dense->metadata.get_bool("nemotron_h.rope.scaling.finetuned", true));
+  CHECK(dense->metadata.get_int("nemotron_h.ssm.inner_size", 0, 99) == 24);
+  CHECK(sparse->metadata.get_string("general.architecture") == "nemotron_h_moe");
+  CHECK(list(*sparse, "nemotron_h_moe.feed_forward_length") == std::vector<int64_t>{0, 16, 0, 16});
+  CHECK(sparse->metadata.get_int("nemotron_h_moe.expert_shared_feed_forward_length", 0, 99) == 20);
+  CHECK(sparse->metadata.get_number("nemotron_h_moe.expert_weights_scale") == 2.5);
+  for (const auto& [file, name, shape] : {std::tuple(dense, "blk.0.ssm_norm.weight", Shape{2, 12}),
+                                          {dense, "blk.0.ssm_a", {4, 1}},
+                                          {dense, "blk.2.attn_k.weight", {24, 32}},
+                                          {dense, "blk.3.ffn_up.weight", {48, 32}},
+                                          {sparse, "blk.1.ffn_up_exps.weight", {4, 16, 32}},
+                                          {sparse, "blk.1.exp_probs_b.bias", {4}},
+                                          {sparse, "blk.1.ffn_down_shexp.weight", {32, 20}}}) {
+    INFO(name);
+    REQUIRE(file->find_tensor(name) != nullptr);
+    CHECK(file->find_tensor(name)->shape == shape);
+  }
+}
+
+TEST_CASE("GGUF files of LFM2 call the epsilon of its norms as llama.cpp does") {
+  for (const char* type : {"lfm2", "lfm2_moe"}) {
+    const models::ModelDef& def = models::find_model_def({{"model_type", type}});
+    const auto file = io::read_gguf(
+        converted(model_directory(def, tiny_config(type), text::TokenizerKind::kByteLevelBpe)));
+    const auto architecture = file->metadata.get_string("general.architecture");
+    CHECK(file->metadata.find(str(architecture, ".attention.layer_norm_rms_epsilon")).has_value());
+  }
+}
+
+TEST_CASE("GGUF files of Mamba-2 have no heads of attention and no feed-forward length") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "mamba2"}});
+  const auto file = io::read_gguf(
+      converted(model_directory(def, def.tiny_configs()[0], text::TokenizerKind::kByteLevelBpe)));
+  for (const auto& [key, value] : {std::pair("attention.head_count", 0),
+                                   {"feed_forward_length", 0},
+                                   {"ssm.time_step_rank", 8},
+                                   {"ssm.inner_size", 64},
+                                   {"ssm.group_count", 2}}) {
+    INFO(key);
+    CHECK(file->metadata.get_int(str("mamba2.", key), 0, 99) == value);
+  }
+  CHECK_FALSE(file->metadata.find("mamba2.rope.freq_base").has_value());
+  CHECK(file->find_tensor("blk.1.ssm_norm.weight")->shape == Shape{2, 32});
+  CHECK(file->find_tensor("blk.1.ssm_a")->shape == Shape{8, 1});
+}
+
+TEST_CASE("the multipliers of Falcon-H1 are in the weights in GGUF") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "falcon_h1"}});
+  io::Json config = def.tiny_configs()[0];
+  const auto kind = text::TokenizerKind::kByteLevelBpe;
+  const std::string directory = model_directory(def, config, kind), gguf = converted(directory);
+  const auto file = io::read_gguf(gguf);
+  const NamedArrays own = io::open_model(directory).tensors;
+  const auto ratio = [&](const char* there, const char* name, size_t at) {
+    const io::GgufTensor* tensor = file->find_tensor(there);
+    REQUIRE(tensor != nullptr);
+    const Array array = file->array(*tensor);
+    return Approx(array.as<float>()[at] / own.at(name).as<float>()[at]);
+  };
+  const std::string layer = "model.layers.1.";
+  CHECK(5.6 == ratio("token_embd.weight", "model.embed_tokens.weight", 7));
+  CHECK(0.2 == ratio("output.weight", "lm_head.weight", 7));
+  CHECK(1.2 == ratio("blk.1.attn_q.weight", (layer + "self_attn.q_proj.weight").c_str(), 3));
+  CHECK(1.2 * 0.6 == ratio("blk.1.attn_k.weight", (layer + "self_attn.k_proj.weight").c_str(), 3));
+  CHECK(0.9 == ratio("blk.1.attn_output.weight", (layer + "self_attn.o_proj.weight").c_str(), 3));
+  CHECK(0.8 ==
+        ratio("blk.1.ffn_gate.weight", (layer + "feed_forward.gate_proj.weight").c_str(), 3));
+  CHECK(0.6 ==
+        ratio("blk.1.ffn_down.weight", (layer + "feed_forward.down_proj.weight").c_str(), 3));
+  CHECK(0.7 == ratio("blk.1.ssm_out.weight", (layer + "mamba.out_proj.weight").c_str(), 3));
+  // Of z, x, B, C and dt, whose rows are 24, 24, 6, 6 and 4.
+  const std::string in = layer + "mamba.in_proj.weight";
+  for (const auto& [row, part] :
+       {std::pair(23, 0.7), {24, 0.8}, {47, 0.8}, {48, 0.9}, {54, 1.1}, {60, 1.2}, {63, 1.2}}) {
+    INFO(row);
+    CHECK(1.3 * part == ratio("blk.1.ssm_in.weight", in.c_str(), static_cast<size_t>(row) * 32));
+  }
+  CHECK(file->find_tensor("blk.1.ffn_norm")->shape == Shape{32});
+  CHECK(relative_error(logits(gguf), logits(directory)) < 1e-5);
+
+  // A tied output has another multiplier than the embedding: it is a tensor of its own.
+  config["tie_word_embeddings"] = true;
+  const std::string tied = model_directory(def, config, kind), from_tied = converted(tied);
+  CHECK(io::read_gguf(from_tied)->find_tensor("output.weight") != nullptr);
+  const std::vector<float> want = logits(tied);
+  CHECK(relative_error(logits(from_tied), want) < 1e-5);
+  CHECK(relative_error(logits(converted_directory(from_tied, "f32")), want) < 1e-5);
+  config["lm_head_multiplier"] = config["embedding_multiplier"];
+  const std::string same = converted(model_directory(def, config, kind));
+  CHECK(io::read_gguf(same)->find_tensor("output.weight") == nullptr);
 }
 
 TEST_CASE("norms of the heads of Command R+ keep their shapes in GGUF") {

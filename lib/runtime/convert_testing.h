@@ -51,6 +51,27 @@ inline void make_sayable(io::Json& config) {
     }
   } else if (type == "gemma4_text") {
     // says all of them
+  } else if (type == "mamba2") {
+    for (const char* key : {"use_bias", "time_step_limit"}) config.erase(key);
+  } else if (type == "nemotron_h") {
+    for (const char* key : {"use_bias", "time_step_limit"}) config.erase(key);
+    if (config.contains("num_experts")) {
+      config.erase("mlp_bias");
+      config["intermediate_size"] =
+          config["moe_intermediate_size"];  // of layers that are not there
+      for (io::Json& kind : config["layers_block_type"]) {
+        if (kind == "mlp") kind = "moe";
+      }
+    }
+  } else if (type == "falcon_h1") {
+    for (const char* key :
+         {"mamba_proj_bias", "projectors_bias", "time_step_limit", "embedding_multiplier",
+          "lm_head_multiplier", "key_multiplier", "attention_in_multiplier",
+          "attention_out_multiplier", "ssm_in_multiplier", "ssm_out_multiplier", "ssm_multipliers",
+          "mlp_multipliers"}) {  // the last are in the weights
+      config.erase(key);
+    }
+    if (config.contains("mamba_rms_norm")) config["mamba_norm_before_gate"] = false;
   } else if (type == "granitemoehybrid") {
     config["layer_types"][0] = "mamba";  // or it is a "granite"
     if (config["num_local_experts"] == 0) config["num_experts_per_tok"] = 0;

@@ -8,6 +8,7 @@
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
 #include "lib/io/atomic_file.h"
+#include "lib/io/backbone_names.h"
 #include "lib/io/fused_experts.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/packed_weights.h"
@@ -100,6 +101,9 @@ std::string_view architecture_class(const std::string& model_type) {
       {"cohere", "CohereForCausalLM"},
       {"cohere2", "Cohere2ForCausalLM"},
       {"nemotron", "NemotronForCausalLM"},
+      {"nemotron_h", "NemotronHForCausalLM"},
+      {"falcon_h1", "FalconH1ForCausalLM"},
+      {"mamba2", "Mamba2ForCausalLM"},
       {"phi", "PhiForCausalLM"},
       {"starcoder2", "Starcoder2ForCausalLM"}};
   for (const auto& [type, name] : kClasses) {
@@ -157,7 +161,7 @@ Files files_of_gguf(const io::ModelFiles& files, io::Json& config) {
 
 // The same of a directory, as they are.
 Files files_of_directory(const io::ModelFiles& files, io::Json& config) {
-  config = io::read_json(files.path + "/config.json");
+  config = io::read_config(files.path + "/config.json");
   io::erase_packing(config);
   if (io::get_bool(config, "tie_word_embeddings", false)) {  // an adapter may have parted the two
     config["tie_word_embeddings"] = io::get_bool(files.config, "tie_word_embeddings", true);
@@ -241,6 +245,7 @@ std::vector<SourceTensor> directory_tensors(const Source& source) {
     if (tiled && nn::has_value_heads(name)) tensor.to_tiled = false;
     tensor.rate = rate_form(name, false);
     if (tensor.rate != RateForm::kAsItIs) tensor.target = other_rate_name(name);
+    tensor.target = io::stored_name(files.config, std::move(tensor.target));
   }
   const bool fuses = io::experts_form(files.config) != io::ExpertsForm::kEachItsOwn;
   return fuses ? with_fused_experts(std::move(tensors), files.config) : tensors;

@@ -16,6 +16,8 @@
 #include "lib/nn/decoder.h"
 #include "lib/nn/fused_layers.h"
 #include "lib/nn/gated_delta_net.h"
+#include "lib/nn/mamba2.h"
+#include "lib/nn/multipliers.h"
 #include "lib/nn/rope.h"
 #include "lib/runtime/conversion.h"
 #include "lib/runtime/gguf_file_type.h"
@@ -26,7 +28,7 @@
 namespace lumen::runtime {
 namespace {
 
-constexpr const char* kOutputName = "lm_head.weight";
+constexpr const char *kOutputName = "lm_head.weight", *kEmbeddingName = "model.embed_tokens.weight";
 constexpr std::string_view kImportanceKeys = "quantize.imatrix.";
 
 void set_tokenizer(const io::ModelFiles& files, io::GgufWriter& writer) {
@@ -64,12 +66,11 @@ void add_expert(int64_t number, const SourceTensor& matrix, std::string_view arc
 // groups; ERNIE's corrections of scores are a vector.
 Array of_gguf_shape(const io::Json& config, const std::string& gguf_name, const Array& array) {
   const Shape& shape = array.shape();
-  if (io::get_string(config, "model_type") == "granitemoehybrid") {
+  if (const int64_t groups = nn::mamba2_groups(config); groups > 0) {
     if (gguf_name.ends_with(".ssm_a") || gguf_name.ends_with(".ssm_d")) {
       return array.reshaped({shape.elements(), 1});
     }
     if (gguf_name.ends_with(".ssm_norm.weight")) {
-      const int64_t groups = io::get_int(config, "mamba_n_groups", 1, limits::kHeads);
       return array.reshaped({groups, shape.elements() / groups});
     }
   }
@@ -120,6 +121,7 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
     if (tiles && nn::has_value_heads(name)) tensor.to_tiled = true;
     tensor.rate = rate_form(name, true);
     tensor.shift = norm_shift(files.config, name, 0);
+    tensor.multipliers = nn::row_multipliers(files.config, name);
     tensor.has_addition = source.parameters && source.parameters->has_addition(name);
     if (first_part.empty()) {
       tensors.push_back(std::move(tensor));
@@ -131,6 +133,14 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
       rows.input_part = part;
       rows.input_rows = nn::input_rows(files.config, part);
     }
+  }
+  // An output that is the embedding times another number is a tensor of its own there.
+  if (std::vector<double> of_output = nn::row_multipliers(files.config, kOutputName);
+      tied && of_output != nn::row_multipliers(files.config, kEmbeddingName)) {
+    SourceTensor output{kEmbeddingName, "output.weight", files.tensors.at(kEmbeddingName)};
+    if (keep_packed && is_quantized(output.array.dtype())) output.kept = output.array.dtype();
+    output.multipliers = std::move(of_output);
+    tensors.push_back(std::move(output));
   }
   const int64_t rotary_dim = nn::DecoderConfig(files.config).rotary_dim;
   for (const auto& [name, numbers] : nn::rope_tensors(files.config, rotary_dim)) {
@@ -252,7 +262,7 @@ class TensorTypes {
              " already, and rounding it again adds to its error: convert the original, ",
              "or say --allow-requantize");
       }
-      const bool is_written = tensor.has_addition || from != to;
+      const bool is_written = tensor.has_addition || !tensor.multipliers.empty() || from != to;
       if (is_written && is_quantized(to) && to != DType::kQ8_0 && !kernels::can_quantize(to)) {
         fail(ErrorKind::kUnsupported, quoted(files.path), ": tensor ", quoted(tensor.target),
              ", which the adapter changes, is ", name(to),

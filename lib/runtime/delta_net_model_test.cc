@@ -1,6 +1,6 @@
-// Models of which some layers keep a state of fixed size in place of keys and values (Qwen3.5,
-// Granite 4.0):
-// what the runtime does with the cache of a text comes to the same there.
+// Models of which some layers keep a state of fixed size in place of keys and values, or beside
+// them (Qwen3.5, Granite 4.0, Nemotron-H, Falcon-H1): what the runtime does with the cache of a
+// text comes to the same there.
 #include <algorithm>
 #include <numeric>
 
@@ -21,7 +21,7 @@ using lumen::testing::relative_error;
 std::string hybrid_directory(const char* type = "qwen3_5_text") {
   const models::ModelDef& def = models::find_model_def({{"model_type", type}});
   io::Json config = tiny_config(type);
-  config["head_dim"] = 32;  // a cache in q8_0 needs whole blocks
+  if (type != std::string_view("mamba2")) config["head_dim"] = 32;  // whole blocks of q8_0
   config["max_position_embeddings"] = 256;
   if (type == std::string_view("granitemoehybrid")) {
     config["num_local_experts"] = 0;
@@ -54,8 +54,8 @@ std::vector<int32_t> answer(Generator& generator, const Session& session,
 }
 
 TEST_CASE("a hybrid model's tokens fed alone, in pieces and together give the same logits") {
-  const char* const type =
-      GENERATE("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "granitemoehybrid");
+  const char* const type = GENERATE("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next",
+                                    "granitemoehybrid", "nemotron_h", "mamba2", "falcon_h1");
   CAPTURE(type);
   const std::string directory = hybrid_directory(type);
   const std::vector<int32_t> ids = some_tokens(40);
@@ -89,7 +89,8 @@ TEST_CASE("a hybrid model's tokens fed alone, in pieces and together give the sa
 }
 
 TEST_CASE("texts of a hybrid model in slots of their own do not disturb each other") {
-  const std::string directory = hybrid_directory(GENERATE("qwen3_5_text", "granitemoehybrid"));
+  const std::string directory =
+      hybrid_directory(GENERATE("qwen3_5_text", "granitemoehybrid", "falcon_h1"));
   constexpr size_t kSlots = 5;
   LoadOptions options;
   options.threads = 2;
@@ -126,7 +127,7 @@ TEST_CASE("texts of a hybrid model in slots of their own do not disturb each oth
 
 TEST_CASE("answers of a hybrid model are the same after other texts and with guesses asked for") {
   RunOptions options;
-  options.model = hybrid_directory(GENERATE("qwen3_5_text", "granitemoehybrid"));
+  options.model = hybrid_directory(GENERATE("qwen3_5_text", "granitemoehybrid", "falcon_h1"));
   options.threads = 2;
   Session session = load_session(options);
   const std::vector<int32_t> first = some_tokens(30), other = {5, 9, 2};

@@ -11,6 +11,7 @@
 #include "lib/io/torch_file.h"
 #include "lib/kernels/matmul.h"
 #include "lib/kernels/optimizer_step.h"
+#include "lib/nn/multipliers.h"
 #include "lib/nn/rope.h"
 #include "lib/optim/clip.h"
 #include "lib/optim/grad_scaler.h"
@@ -504,6 +505,11 @@ void GraphTask::export_model(const std::string& directory) {
 // Whether what a GGUF file has as tensors can be said in config.json.
 void GraphTask::check_position_scaling() {
   const bool whole = !recipe_.lora.rank || recipe_.exported.merge_lora;
+  if (!whole && nn::has_multiplied_weights(config_)) {
+    fail(ErrorKind::kUnsupported,
+         "an adapter cannot be trained for a Falcon-H1 in GGUF, which has the multipliers of its "
+         "directory in its weights: name the directory as base, or say export.merge_lora = true");
+  }
   io::Json config = config_;
   if (!whole || nn::set_rope_scaling(parameters_.state_dict(), config)) return;
   notices_.push_back(

@@ -9,6 +9,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/io/backbone_names.h"
 #include "lib/io/fused_experts.h"
 #include "lib/io/gguf_adapter.h"
 #include "lib/io/layer_windows.h"
@@ -16,6 +17,7 @@
 #include "lib/io/torch_file.h"
 #include "lib/nn/fused_layers.h"
 #include "lib/nn/gated_delta_net.h"
+#include "lib/nn/multipliers.h"
 #include "lib/nn/rope.h"
 #include "lib/ops/ops.h"
 #include "lib/runtime/fused_inputs.h"
@@ -77,7 +79,7 @@ std::string model_name(std::string name, const io::Json& model_config) {
   if (const size_t at = name.find(kRouter); at != name.npos && is_mixtral(model_config)) {
     name.replace(at, kRouter.size(), ".block_sparse_moe.gate.");
   }
-  return name;
+  return io::has_backbone(model_config) ? io::usual_name(std::move(name)) : name;
 }
 
 bool is_embedding(std::string_view place) {
@@ -310,6 +312,23 @@ void reorder_heads(NamedArrays& tensors, const io::Json& model_config, bool to_t
   }
 }
 
+// The same of multipliers, which GGUF has in weights (nn/multipliers.h).
+void move_multipliers(LoraAdapter& adapter, const io::Json& model_config, bool from_weights) {
+  if (io::get_string(model_config, "model_type", "") != "falcon_h1") return;
+  if (io::find_value(model_config, "embedding_multiplier") == nullptr) {
+    fail(ErrorKind::kUnsupported, adapter.place,
+         ": the multipliers of a Falcon-H1, by which adapters in GGUF and in directories differ, ",
+         "are not in the model's GGUF file; its directory has them: lumen-convert makes the one ",
+         "adapter of the other with --base DIRECTORY");
+  }
+  for (NamedArrays* tensors : {&adapter.tensors, &adapter.replaced}) {
+    for (auto& [name, array] : *tensors) {
+      const std::vector<double> factors = nn::row_multipliers(model_config, name);
+      array = nn::with_multipliers(array, factors, from_weights);
+    }
+  }
+}
+
 LoraAdapter adapter_of_gguf(const std::string& path, const io::Json& model_config) {
   const bool is_weights = path.ends_with(".safetensors") || path.ends_with("adapter_model.bin");
   if (is_weights && !io::read_if_gguf(path)) {
@@ -342,6 +361,7 @@ LoraAdapter adapter_of_gguf(const std::string& path, const io::Json& model_confi
     reorder_rows(adapter.tensors, model_config, false);
     reorder_rows(adapter.replaced, model_config, false);
   }
+  if (!nn::has_multiplied_weights(model_config)) move_multipliers(adapter, model_config, true);
   if (nn::may_tile_heads(model_config) && !nn::has_tiled_heads(model_config)) {
     reorder_heads(adapter.tensors, model_config, false);
     reorder_heads(adapter.replaced, model_config, false);
@@ -370,11 +390,16 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
   const std::string weights = adapter_weights(directory);
   adapter.place = io::place_of(weights);
   FusedAdditions fused(config, model_config);
+  std::map<std::string, std::string> paths;
   for (const auto& [full, array] : io::read_tensors(weights)) {
     if (fused.take(full, array)) continue;
-    add_tensor(adapter.place, full, model_name(full, model_config), array, adapter);
+    const std::string name = model_name(full, model_config);
+    add_tensor(adapter.place, full, name, array, adapter);
+    if (!io::has_backbone(model_config) || !name.ends_with(kLoraA)) continue;
+    const size_t begin = full.starts_with(kPrefix) ? kPrefix.size() : 0;
+    paths[name.substr(0, name.size() - kLoraA.size())] =
+        full.substr(begin, full.size() - begin - kLoraA.size() - 1);
   }
-  std::map<std::string, std::string> paths;
   with_context(adapter.place, [&] { fused.split(adapter.tensors, paths); });
   with_context(config_path, [&] {
     adapter.options = read_options(config, adapter.tensors, paths);
@@ -382,6 +407,7 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
   });
   reorder_heads_and_rows(adapter.tensors, model_config, true);
   reorder_heads_and_rows(adapter.replaced, model_config, true);
+  if (nn::has_multiplied_weights(model_config)) move_multipliers(adapter, model_config, false);
   name_as_granite(model_config, adapter.tensors, adapter.options);
   if (nn::has_inputs_apart(model_config)) {
     part_inputs(model_config, adapter.tensors, &adapter.options);

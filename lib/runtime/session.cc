@@ -97,8 +97,9 @@ void set_end_tokens(const std::vector<std::string>& overrides, io::ModelFiles& f
 io::ModelFiles open_known_model(const std::string& path, std::shared_ptr<const io::GgufFile> gguf) {
   const std::string config = path + "/config.json";
   if (io::is_regular_file(config)) {
-    with_context(io::place_of(config),
-                 [&] { models::find_model_def(io::language_model_config(io::read_json(config))); });
+    with_context(io::place_of(config), [&] {
+      models::find_model_def(io::language_model_config(io::read_config(config)));
+    });
   }
   return io::open_model(path, std::move(gguf));
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lib/io/backbone_names.h"
 #include "lib/io/fused_experts.h"
 #include "lib/io/model_files.h"
 #include "lib/nn/fused_layers.h"
@@ -86,6 +87,13 @@ bool to_hugging_face(NamedArrays& tensors, io::Json& config) {
   if (nn::has_inputs_apart(config)) join_inputs(config, tensors, nullptr);
   nn::join_latent_rows(tensors);
   fuse_experts(tensors, config);
+  if (io::has_backbone(config)) {
+    NamedArrays named;
+    for (auto& [name, array] : tensors) {
+      named.emplace(io::stored_name(config, name), std::move(array));
+    }
+    tensors = std::move(named);
+  }
   const bool is_said = nn::set_rope_scaling(tensors, config);
   if (is_said) {
     std::erase_if(tensors, [](const auto& tensor) { return nn::is_rope_tensor(tensor.first); });
@@ -118,8 +126,8 @@ void nest_rope_parameters(io::Json& config) {
 
 void erase_added_keys(io::Json& config) {
   nest_rope_parameters(config);
-  for (const char* key :
-       {"rope_interleaved", "linear_heads_tiled", "linear_inputs_apart", "mtp_num_hidden_layers"}) {
+  for (const char* key : {"rope_interleaved", "linear_heads_tiled", "linear_inputs_apart",
+                          "multipliers_in_weights", "mtp_num_hidden_layers"}) {
     config.erase(key);
   }
   config.erase(kOffset);

@@ -1,0 +1,25 @@
+// Files of Nemotron-H and Mamba-2 have names of their own for what is called as in Llama here:
+// "backbone.embeddings.weight" is "model.embed_tokens.weight", "backbone.norm_f.weight"
+// "model.norm.weight", and "backbone.layers.…" "model.layers.…".
+#pragma once
+
+#include <string>
+
+#include "lib/io/json.h"
+#include "lib/tensor/named_arrays.h"
+
+namespace lumen::io {
+
+// Whether files of a model with this config have such names.
+bool has_backbone(const Json& config);
+// The name of a tensor of such a file, or of an adapter, for which the module is called "model" in
+// newer versions of transformers, as it is here; and the other way round. Other names stay.
+std::string usual_name(std::string name);
+std::string backbone_name(std::string name);
+// What a directory of a model with this config calls a tensor; additions have the names of the
+// modules of transformers, which is not all that of files.
+std::string stored_name(const Json& config, std::string name);
+// All of such a file as they are called here.
+NamedArrays with_usual_names(NamedArrays tensors);
+
+}  // namespace lumen::io
