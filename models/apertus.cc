@@ -33,8 +33,10 @@ std::vector<io::Json> tiny_configs() {
                          {"rms_norm_eps", 1e-5},
                          {"max_position_embeddings", 64},
                          {"rope_theta", 1.2e7},
-                         {"hidden_act", "xielu"}};
+                         {"hidden_act", "xielu"},
+                         {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1.2e7}}}};
   io::Json scaled = base;
+  scaled.erase("rope_parameters");
   scaled.update({{"attention_bias", true},
                  {"tie_word_embeddings", true},
                  {"rope_scaling",

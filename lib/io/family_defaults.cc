@@ -931,12 +931,6 @@ void complete_deepseek_v3(Json& config) {
   complete_any_deepseek(config);
 }
 
-// Another name of the same, which transformers does not have.
-void complete_kimi_k2(Json& config) {
-  config["model_type"] = "deepseek_v3";
-  complete_deepseek_v3(config);
-}
-
 // As Glm4MoeLiteConfig has it.
 void complete_glm4_moe_lite(Json& config) {
   set_defaults(config, {{"vocab_size", 154880},
@@ -993,7 +987,6 @@ constexpr Family kFamilies[] = {
     {"granitemoeshared", complete_granite_moe},
     {"hunyuan_v1_dense", complete_hunyuan},
     {"hunyuan_v1_moe", complete_hunyuan_moe},
-    {"kimi_k2", complete_kimi_k2},
     {"lfm2", complete_lfm2},
     {"lfm2_moe", complete_lfm2_moe},
     {"minimax_m2", complete_minimax_m2},

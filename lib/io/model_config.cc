@@ -161,9 +161,20 @@ double longrope_attention(int64_t original, double times) {
   return std::sqrt(1 + std::log(times) / std::log(static_cast<double>(original)));
 }
 
+namespace {
+
+// Another name of DeepSeek-V3, which transformers does not have.
+Json with_known_type(Json config) {
+  const Json* type = find_value(config, "model_type");
+  if (type != nullptr && *type == "kimi_k2") config["model_type"] = "deepseek_v3";
+  return config;
+}
+
+}  // namespace
+
 Json language_model_config(Json config) {
   const Json* found = find_value(config, "text_config");
-  if (found == nullptr || !found->is_object()) return config;
+  if (found == nullptr || !found->is_object()) return with_known_type(std::move(config));
   Json text = *found;
   const std::string type = get_string(config, "model_type");
   const bool named = type == "gemma3" || type == "gemma4" || type == "gemma4_unified" ||
@@ -176,7 +187,7 @@ Json language_model_config(Json config) {
   if (const Json* tied = find_value(config, "tie_word_embeddings")) {
     text["tie_word_embeddings"] = Json(*tied);
   }
-  return text;
+  return with_known_type(std::move(text));
 }
 
 Json classic_config(Json config, bool has_head) {

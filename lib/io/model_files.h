@@ -100,7 +100,7 @@ bool rotates_pairs(std::string_view model_type);
 std::string norm_epsilon_key(std::string_view model_type);
 
 // The config of the language model in that of a model that reads more than text (text_config); of
-// any other model the same.
+// any other model the same. kimi_k2 is called deepseek_v3, which it is another name of.
 Json language_model_config(Json config);
 // What is in a config.json, with the classic keys that ModelFiles::config promises. `has_head`:
 // whether there is a tensor lm_head.weight. Throws Error(kMalformed).
