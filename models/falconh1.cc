@@ -40,6 +40,7 @@ nn::Mamba2Shape mamba(const io::Json& json, const nn::DecoderConfig& config) {
                                 "mamba_d_state", "mamba_d_conv", "mamba_conv_bias",
                                 "hidden_act"};
   nn::Mamba2Shape shape = mamba2_of(json, config, kKeys);
+  shape.out_takes_additions = false;
   const int64_t inner = io::get_int(json, "mamba_d_ssm", 1, limits::kDim);
   if (shape.inner() != inner) {
     fail(ErrorKind::kMalformed, "mamba_n_heads ", shape.heads, " of mamba_d_head ", shape.head_dim,

@@ -18,6 +18,7 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
   nn::LayerShape layer = plain_layer(config);
   nn::Mamba2Shape mixer = mamba2_of(json, config, kKeys);
   mixer.name = "mixer";
+  mixer.out_takes_additions = false;
   mixer.in_bias = mixer.out_bias = io::get_bool(json, "use_bias", false);
   const int64_t inner = std::llround(io::get_number(json, "expand", 0, 64, 2) *
                                      static_cast<double>(config.hidden_size));

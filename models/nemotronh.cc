@@ -28,6 +28,7 @@ nn::Mamba2Shape mamba(const io::Json& json, const nn::DecoderConfig& config) {
                                 "mamba_hidden_act"};
   nn::Mamba2Shape shape = mamba2_of(json, config, kKeys);
   shape.name = kMixer;
+  shape.out_takes_additions = false;
   shape.in_bias = shape.out_bias = io::get_bool(json, "use_bias", false);
   return shape;
 }

@@ -22,6 +22,10 @@ Tensor part_scales(const Mamba2Shape& shape) {
   return graph::constant(all, {std::ssize(all)});
 }
 
+Parameters place_of_output(const Parameters& parameters, const Mamba2Shape& shape) {
+  return shape.out_takes_additions ? parameters : parameters.without_additions();
+}
+
 }  // namespace
 
 int64_t mamba2_groups(const io::Json& config) {
@@ -40,7 +44,8 @@ Mamba2::Mamba2(const Parameters& parameters, const Mamba2Shape& shape)
       dt_bias_(parameters.get_f32("dt_bias", {shape.heads}, Init::ones())),
       rates_(parameters, shape.heads),
       skip_(parameters.get_f32("D", {shape.heads}, Init::ones())),
-      out_proj_(parameters / "out_proj", shape.inner(), shape.hidden, shape.out_bias) {
+      out_proj_(place_of_output(parameters, shape) / "out_proj", shape.inner(), shape.hidden,
+                shape.out_bias) {
   if (shape.norm == Mamba2Norm::kNone) return;
   norm_weight_ = (parameters / "norm").get_f32("weight", {shape.inner()}, Init::ones());
 }

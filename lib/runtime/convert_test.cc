@@ -232,6 +232,8 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
                  "cannot be written as GGUF for nemotron_h, whose readers take all time steps"));
   CHECK(contains(refused("nemotron_h", {{"layers_block_type", {"mlp", "moe", "mamba", "attention"}},
                                         {"num_experts", 3},
+                                        {"n_routed_experts", 3},
+                                        {"num_experts_per_tok", 2},
                                         {"moe_intermediate_size", 8},
                                         {"moe_shared_expert_intermediate_size", 8}}),
                  "layers of type mlp beside those with experts cannot be written as GGUF for "

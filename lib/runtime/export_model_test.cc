@@ -585,7 +585,7 @@ TEST_CASE("Nemotron-H, Mamba-2 and Falcon-H1 are trained, whole and by additions
   for (const auto& [type, index, last] :
        {std::tuple("nemotron_h", size_t{0}, "1.mixer.up_proj"),
         {"nemotron_h", size_t{2}, "1.mixer.shared_experts.up_proj"},
-        {"mamba2", size_t{0}, "1.mixer.out_proj"},
+        {"mamba2", size_t{0}, "1.mixer.in_proj"},
         {"falcon_h1", size_t{0}, "1.self_attn.k_proj"}}) {
     io::Json config = models::find_model_def({{"model_type", type}}).tiny_configs()[index];
     config["vocab_size"] = 300;
@@ -601,7 +601,10 @@ TEST_CASE("Nemotron-H, Mamba-2 and Falcon-H1 are trained, whole and by additions
                    str("base_model.model.", alone ? "backbone" : "model", ".layers.");
                CHECK(adapter.contains(str(layers, "0.", mixer, ".in_proj.lora_A.weight")));
                CHECK(adapter.contains(str(layers, name, ".lora_B.weight")));
-               for (const auto& [one, array] : adapter) CHECK(one.find(".experts.") == one.npos);
+               for (const auto& [one, array] : adapter) {
+                 CHECK(one.find(".experts.") == one.npos);
+                 CHECK(one.find(".out_proj.") == one.npos);  // which PEFT would refuse
+               }
              },
          .whole =
              [&](const NamedArrays& tensors, const std::string& place) {
