@@ -11,7 +11,8 @@ import sys
 PRIVATE = {
     "lib/base/relative_error.h", "lib/base/testing.h", "lib/data/text_batches.h",
     "lib/io/fuzz/fuzzing.h",
-    "lib/io/coded_matrix.h", "lib/io/family_defaults.h", "lib/io/fused_experts.h",
+    "lib/io/coded_matrix.h", "lib/io/family_completions.h", "lib/io/family_defaults.h",
+    "lib/io/fused_experts.h",
     "lib/io/gguf_architecture.h", "lib/io/gguf_families.h", "lib/io/gguf_keys.h",
     "lib/io/model_formats.h", "lib/io/packed_layer.h",
     "lib/io/test_clock.h", "lib/io/test_files.h",

@@ -43,6 +43,16 @@ inline std::string lora_recipe(const std::string& place, const std::string& targ
          "batch_size = 4\n";
 }
 
+// A recipe that goes on with all weights of `base` for a few steps.
+inline Recipe whole_recipe(const std::string& base,
+                           const std::vector<std::string>& overrides = {}) {
+  const std::string text = "[model]\npath = \"" + base +
+                           "\"\n[[data.train]]\npath = \"texts.jsonl\"\n[data]\nmax_length = 32\n"
+                           "on_too_long = \"split\"\n[train]\nsteps = 3\nbatch_size = 8\n"
+                           "[optimizer]\nlr = 1e-2\nweight_decay = 0.5\n";
+  return read_recipe({"w.toml", text_recipe(kLlama).directory, text}, overrides);
+}
+
 inline std::vector<double> losses(TrainTask& task, int steps) {
   std::vector<double> result;
   for (int i = 0; i < steps; ++i) result.push_back(task.step(1e-2).loss);

@@ -1,0 +1,42 @@
+// What completes the configs of single families, and what these functions share. For this room
+// only.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+
+#include "lib/io/family_defaults.h"
+#include "lib/io/json.h"
+
+namespace lumen::io {
+
+// set_default of all of these.
+void set_defaults(Json& config, std::initializer_list<std::pair<const char*, Json>> defaults);
+// As set_default where null means something else than an absent key.
+void set_absent(Json& config, const char* key, Json value);
+// Layers of type `most` and, every `period`-th, with full attention, if the config has no list.
+void set_layer_types(Json& config, int64_t period, std::string_view most = "sliding_attention");
+
+// Of experts that a family calls `from`: checks it by that name and says it as `to`, too; without
+// it `to` is `unsaid`, unless the config has it.
+void rename_count(Json& config, const char* from, const char* to, int64_t unsaid);
+// Says that only layers from `first` to `last` may have experts.
+void set_range_of_experts(Json& config, int64_t first, int64_t last);
+
+// What complete_family does for one family. Throws as it does.
+using CompleteFamily = void(Json& config);
+// Dense models that mixtures are like (family_defaults.cc).
+CompleteFamily complete_exaone4, complete_hunyuan;
+// Mixtures of experts (family_defaults_experts.cc).
+CompleteFamily complete_deepseek_v2, complete_deepseek_v3, complete_dots1, complete_ernie4_5_moe,
+    complete_exaone_moe, complete_glm4_moe, complete_glm4_moe_lite, complete_gpt_oss,
+    complete_granite_moe, complete_hunyuan_moe, complete_minimax_m2, complete_olmoe,
+    complete_qwen2_moe, complete_qwen3_moe;
+// Layers with states (family_defaults_states.cc).
+CompleteFamily complete_falcon_h1, complete_granite_moe_hybrid, complete_lfm2, complete_lfm2_moe,
+    complete_mamba2, complete_nemotron_h, complete_qwen3_5, complete_qwen3_5_moe,
+    complete_qwen3_next;
+
+}  // namespace lumen::io

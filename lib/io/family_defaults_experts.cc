@@ -1,0 +1,343 @@
+// The configs of mixtures of experts.
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/io/family_completions.h"
+#include "lib/io/layer_windows.h"
+
+namespace lumen::io {
+namespace {
+
+// The first layers, first_k_dense_replace, have no experts, and of the others every
+// moe_layer_freq-th has; newer configs have a list.
+void set_dense_layers(Json& config) {
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  const int64_t first = get_int(config, "first_k_dense_replace", 0, limits::kLayers, 0);
+  const int64_t step = get_int(config, "moe_layer_freq", 1, limits::kLayers, 1);
+  const Json* types = find_value(config, "mlp_layer_types");
+  if (types != nullptr && (!types->is_array() || std::ssize(*types) != layers)) {
+    fail(ErrorKind::kMalformed, "mlp_layer_types: found ", describe(types),
+         ", expected an array of ", layers, " types, one per layer");
+  }
+  Json dense = Json::array();
+  for (int64_t i = 0; i < layers; ++i) {
+    bool sparse = i >= first && i % step == 0;
+    if (types != nullptr) {
+      const Json& type = (*types)[static_cast<size_t>(i)];
+      sparse = type == "sparse";
+      if (!sparse && type != "dense") {
+        fail(ErrorKind::kMalformed, "mlp_layer_types: found ", describe(&type),
+             ", expected dense or sparse");
+      }
+    }
+    if (!sparse) dense.push_back(i);
+  }
+  config["mlp_only_layers"] = std::move(dense);
+}
+
+}  // namespace
+
+void rename_count(Json& config, const char* from, const char* to, int64_t unsaid) {
+  if (find_value(config, from) == nullptr) return set_default(config, to, unsaid);
+  config[to] = get_int(config, from, 1, limits::kExperts);
+}
+
+void set_range_of_experts(Json& config, int64_t first, int64_t last) {
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  Json dense = Json::array();
+  for (int64_t i = 0; i < layers; ++i) {
+    if (i < first || i > last) dense.push_back(i);
+  }
+  config["mlp_only_layers"] = std::move(dense);
+}
+
+// As GptOssConfig has what a config leaves out.
+void complete_gpt_oss(Json& config) {
+  set_defaults(config, {{"num_hidden_layers", 36},
+                        {"num_local_experts", 128},
+                        {"num_experts_per_tok", 4},
+                        {"vocab_size", 201088},
+                        {"hidden_size", 2880},
+                        {"intermediate_size", 2880},
+                        {"head_dim", 64},
+                        {"num_attention_heads", 64},
+                        {"num_key_value_heads", 8},
+                        {"max_position_embeddings", 131072},
+                        {"rms_norm_eps", 1e-5},
+                        {"rope_theta", 150000},
+                        {"attention_bias", true},
+                        {"tie_word_embeddings", false}});
+  set_layer_types(config, 2);
+  set_absent(config, "sliding_window", 128);
+  if (find_value(config, "rope_parameters") != nullptr) return;
+  set_default(config, "rope_scaling",
+              {{"rope_type", "yarn"},
+               {"factor", 32.0},
+               {"beta_fast", 32.0},
+               {"beta_slow", 1.0},
+               {"truncate", false},
+               {"original_max_position_embeddings", 4096}});
+}
+
+// As Qwen2MoeConfig has what a config leaves out, and which layers have the window, if any do.
+void complete_qwen2_moe(Json& config) {
+  set_defaults(config, {{"num_experts", 60},
+                        {"num_experts_per_tok", 4},
+                        {"moe_intermediate_size", 1408},
+                        {"shared_expert_intermediate_size", 5632},
+                        {"vocab_size", 151936},
+                        {"max_position_embeddings", 32768},
+                        {"tie_word_embeddings", false}});
+  const bool windowed = get_bool(config, "use_sliding_window", false);
+  if (find_value(config, "layer_types") != nullptr || !windowed) return;
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  const int64_t most = get_int(config, "max_window_layers", 0, limits::kLayers, 28);
+  Json types = periodic_layer_types(layers, 2);
+  for (int64_t i = most; i < layers; ++i) types[static_cast<size_t>(i)] = "full_attention";
+  config["layer_types"] = std::move(types);
+}
+
+void complete_qwen3_moe(Json& config) {
+  rename_key(config, "num_local_experts", "num_experts");
+}
+
+// As MiniMaxM2Config has it. Published configs say how many numbers of a head rotate, not which
+// part.
+void complete_minimax_m2(Json& config) {
+  rename_key(config, "num_experts", "num_local_experts");
+  set_defaults(config, {{"vocab_size", 200064},
+                        {"hidden_size", 3072},
+                        {"intermediate_size", 1536},
+                        {"num_hidden_layers", 62},
+                        {"num_attention_heads", 48},
+                        {"num_key_value_heads", 8},
+                        {"head_dim", 128},
+                        {"max_position_embeddings", 196608},
+                        {"rope_theta", 5e6},
+                        {"num_local_experts", 256},
+                        {"num_experts_per_tok", 8},
+                        {"tie_word_embeddings", false}});
+  if (find_value(config, "rotary_dim") == nullptr) return;
+  const int64_t head_dim = get_int(config, "head_dim", 1, limits::kDim);
+  const int64_t rotary_dim = get_int(config, "rotary_dim", 1, head_dim);
+  const double part = static_cast<double>(rotary_dim) / static_cast<double>(head_dim);
+  set_default(config, "partial_rotary_factor", part);
+  if (const double said = get_number(config, "partial_rotary_factor", 0, 1); said != part) {
+    fail(ErrorKind::kMalformed, "rotary_dim ", rotary_dim, " is not partial_rotary_factor ", said,
+         " of head_dim ", head_dim);
+  }
+}
+
+// As OlmoeConfig has it.
+void complete_olmoe(Json& config) {
+  rename_key(config, "num_local_experts", "num_experts");
+  set_defaults(config, {{"num_experts", 64},
+                        {"num_experts_per_tok", 8},
+                        {"intermediate_size", 2048},
+                        {"vocab_size", 50304},
+                        {"max_position_embeddings", 4096},
+                        {"rms_norm_eps", 1e-5},
+                        {"tie_word_embeddings", false}});
+}
+
+// As Ernie4_5_MoeConfig has it.
+void complete_ernie4_5_moe(Json& config) {
+  set_defaults(config, {{"vocab_size", 103424},
+                        {"hidden_size", 2560},
+                        {"intermediate_size", 12288},
+                        {"num_hidden_layers", 28},
+                        {"num_attention_heads", 20},
+                        {"num_key_value_heads", 4},
+                        {"max_position_embeddings", 131072},
+                        {"rms_norm_eps", 1e-5},
+                        {"rope_theta", 500000},
+                        {"tie_word_embeddings", true},
+                        {"moe_intermediate_size", 1536}});
+  config["attention_dropout"] = 0.0;
+  rename_count(config, "moe_num_experts", "num_experts", 64);
+  rename_count(config, "moe_k", "num_experts_per_tok", 6);
+  config["decoder_sparse_step"] = get_int(config, "moe_layer_interval", 1, limits::kLayers, 1);
+  const int64_t last = get_int(config, "moe_layer_end_index", -1, limits::kLayers, -1);
+  set_range_of_experts(config, get_int(config, "moe_layer_start_index", 0, limits::kLayers, 1),
+                       last == -1 ? limits::kLayers : last);
+}
+
+// As ExaoneMoeConfig has it.
+void complete_exaone_moe(Json& config) {
+  rename_key(config, "first_last_k_dense_replace", "first_k_dense_replace");
+  set_defaults(config, {{"num_key_value_heads", 32},
+                        {"moe_intermediate_size", 1024},
+                        {"num_experts", 64},
+                        {"num_experts_per_tok", 8},
+                        {"num_shared_experts", 1},
+                        {"norm_topk_prob", true},
+                        {"routed_scaling_factor", 2.5},
+                        {"first_k_dense_replace", 1}});
+  config["n_shared_experts"] = get_int(config, "num_shared_experts", 0, limits::kExperts);
+  complete_exaone4(config);
+  set_dense_layers(config);
+}
+
+// As Glm4MoeConfig has it. Rotation is of half a head unless a config says otherwise.
+void complete_glm4_moe(Json& config) {
+  rename_key(config, "num_mtp_layers", "num_nextn_predict_layers");
+  set_defaults(config, {{"vocab_size", 151552},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 10944},
+                        {"num_hidden_layers", 46},
+                        {"num_attention_heads", 96},
+                        {"num_key_value_heads", 8},
+                        {"max_position_embeddings", 131072},
+                        {"rms_norm_eps", 1e-5},
+                        {"partial_rotary_factor", 0.5},
+                        {"n_shared_experts", 1},
+                        {"num_experts_per_tok", 8},
+                        {"moe_intermediate_size", 1408},
+                        {"norm_topk_prob", true},
+                        {"n_group", 1},
+                        {"topk_group", 1},
+                        {"first_k_dense_replace", 1},
+                        {"num_nextn_predict_layers", 1},
+                        {"tie_word_embeddings", false}});
+  rename_count(config, "n_routed_experts", "num_experts", 128);
+  set_range_of_experts(config, get_int(config, "first_k_dense_replace", 0, limits::kLayers),
+                       limits::kLayers);
+}
+
+// As Dots1Config has it.
+void complete_dots1(Json& config) {
+  set_defaults(config, {{"vocab_size", 152064},
+                        {"hidden_size", 4608},
+                        {"intermediate_size", 10944},
+                        {"num_hidden_layers", 62},
+                        {"num_attention_heads", 32},
+                        {"num_key_value_heads", 32},
+                        {"moe_intermediate_size", 1408},
+                        {"first_k_dense_replace", 0},
+                        {"max_window_layers", 62},
+                        {"tie_word_embeddings", false}});
+  config["num_experts"] = get_int(config, "n_routed_experts", 1, limits::kExperts);
+  set_absent(config, "sliding_window", 4096);  // null is no window
+  set_range_of_experts(config, get_int(config, "first_k_dense_replace", 0, limits::kLayers),
+                       limits::kLayers);
+}
+
+// As GraniteMoeConfig and GraniteMoeSharedConfig have it.
+void complete_granite_moe(Json& config) {
+  set_defaults(config, {{"vocab_size", 32000},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 11008},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 32},
+                        {"num_local_experts", 8},
+                        {"num_experts_per_tok", 2},
+                        {"tie_word_embeddings", false}});
+}
+
+namespace {
+
+// A number, or the one that a list has for every layer.
+int64_t number_for_all(const Json& config, const char* key, int64_t least, int64_t most) {
+  const Json* list = find_value(config, key);
+  if (list == nullptr || !list->is_array()) return get_int(config, key, least, most, 1);
+  for (size_t i = 1; i < list->size(); ++i) {
+    if ((*list)[i] == (*list)[0]) continue;
+    fail(ErrorKind::kUnsupported, key, ": layer ", i, " has ", describe(&(*list)[i]),
+         ", unlike layer 0, which has ", describe(&(*list)[0]));
+  }
+  return get_int({{key, list->empty() ? Json() : Json((*list)[0])}}, key, least, most);
+}
+
+}  // namespace
+
+// As HunYuanMoEV1Config has it: what published configs have a list of is the same in all layers,
+// and all experts have the size of feed-forward layers.
+void complete_hunyuan_moe(Json& config) {
+  complete_hunyuan(config);
+  config["num_experts"] = number_for_all(config, "num_experts", 1, limits::kExperts);
+  const char* const used = find(config, "moe_topk") ? "moe_topk" : "num_experts_per_tok";
+  config["moe_topk"] = config["num_experts_per_tok"] =
+      number_for_all(config, used, 1, limits::kExperts);
+  const int64_t inner = get_int(config, "intermediate_size", 1, limits::kDim);
+  for (const auto& [key, expected] :
+       {std::pair("moe_intermediate_size", inner), {"num_shared_expert", int64_t{1}}}) {
+    if (find_value(config, key) == nullptr) continue;
+    config[key] = number_for_all(config, key, 1, limits::kDim);
+    if (config[key] == expected) continue;
+    fail(ErrorKind::kUnsupported, key, " ", config[key].get<int64_t>(), " is not supported; ",
+         "transformers takes it for ", expected);
+  }
+}
+
+namespace {
+
+// Rotation is of the part of a head that is called so.
+void complete_any_deepseek(Json& config) {
+  rename_key(config, "n_routed_experts", "num_experts");
+  rename_key(config, "num_local_experts", "num_experts");
+  config["head_dim"] = Json(config["qk_rope_head_dim"]);
+  set_dense_layers(config);
+}
+
+}  // namespace
+
+// As DeepseekV2Config has what a config leaves out.
+void complete_deepseek_v2(Json& config) {
+  set_defaults(config, {{"vocab_size", 102400},
+                        {"kv_lora_rank", 512},
+                        {"qk_nope_head_dim", 128},
+                        {"qk_rope_head_dim", 64},
+                        {"v_head_dim", 128},
+                        {"n_routed_experts", 64},
+                        {"n_shared_experts", 2},
+                        {"moe_intermediate_size", 1407},
+                        {"topk_method", "greedy"},
+                        {"tie_word_embeddings", false}});
+  set_absent(config, "q_lora_rank", 1536);  // null: none
+  complete_any_deepseek(config);
+}
+
+// As DeepseekV3Config has it.
+void complete_deepseek_v3(Json& config) {
+  set_defaults(config, {{"vocab_size", 129280},
+                        {"kv_lora_rank", 512},
+                        {"qk_nope_head_dim", 128},
+                        {"qk_rope_head_dim", 64},
+                        {"v_head_dim", 128},
+                        {"n_routed_experts", 256},
+                        {"n_shared_experts", 1},
+                        {"num_experts_per_tok", 8},
+                        {"moe_intermediate_size", 2048},
+                        {"routed_scaling_factor", 2.5},
+                        {"n_group", 8},
+                        {"topk_group", 4},
+                        {"norm_topk_prob", true},
+                        {"first_k_dense_replace", 3},
+                        {"max_position_embeddings", 4096},
+                        {"tie_word_embeddings", false}});
+  set_absent(config, "q_lora_rank", 1536);
+  config["rope_interleaved"] = get_bool(config, "rope_interleave", true);
+  config["topk_method"] = "noaux_tc";  // whatever it says, as in transformers
+  complete_any_deepseek(config);
+}
+
+// As Glm4MoeLiteConfig has it.
+void complete_glm4_moe_lite(Json& config) {
+  set_defaults(config, {{"vocab_size", 154880},
+                        {"kv_lora_rank", 512},
+                        {"qk_nope_head_dim", 192},
+                        {"qk_rope_head_dim", 64},
+                        {"v_head_dim", 256},
+                        {"n_routed_experts", 64},
+                        {"num_experts_per_tok", 4},
+                        {"moe_intermediate_size", 1536},
+                        {"routed_scaling_factor", 1.8},
+                        {"n_group", 1},
+                        {"topk_group", 1},
+                        {"first_k_dense_replace", 1},
+                        {"max_position_embeddings", 202752},
+                        {"rms_norm_eps", 1e-5}});
+  set_absent(config, "q_lora_rank", 768);
+  complete_deepseek_v3(config);
+}
+
+}  // namespace lumen::io

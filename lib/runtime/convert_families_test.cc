@@ -1,0 +1,236 @@
+// lumen-convert: what GGUF files of single families have otherwise than their directories.
+#include <algorithm>
+#include <optional>
+#include <tuple>
+
+#include "lib/base/relative_error.h"
+#include "lib/base/testing.h"
+#include "lib/io/gguf.h"
+#include "lib/io/model_files.h"
+#include "lib/io/safetensors.h"
+#include "lib/io/write_gguf.h"
+#include "lib/io/write_safetensors.h"
+#include "lib/nn/parameters.h"
+#include "lib/runtime/convert_testing.h"
+#include "models/model.h"
+
+namespace lumen::runtime {
+
+using lumen::testing::contains;
+using lumen::testing::relative_error;
+
+TEST_CASE("Mamba-2 has the shapes of GGUF's, and Granite 4.0 without it is GGUF's Granite") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "granitemoehybrid"}});
+  io::Json config = tiny_config("granitemoehybrid");
+  config["mamba_n_groups"] = 2;
+  config["position_embedding_type"] = "rope";
+  const auto directory_of = [&] {
+    return model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+  };
+  const auto file = io::read_gguf(converted(directory_of()));
+  const io::GgufMetadata& metadata = file->metadata;
+  CHECK(metadata.get_string("general.architecture") == "granitehybrid");
+  CHECK(metadata.get_bool("granitehybrid.rope.scaling.finetuned", false));
+  for (const auto& [key, value] : {std::pair("inner_size", 64),
+                                   {"time_step_rank", 4},
+                                   {"group_count", 2},
+                                   {"state_size", 6},
+                                   {"conv_kernel", 4}}) {
+    INFO(key);
+    CHECK(metadata.get_int(str("granitehybrid.ssm.", key), 0, 99) == value);
+  }
+  const auto heads = metadata.find("granitehybrid.attention.head_count_kv");
+  CHECK((heads && heads->int_at(0) == 0 && heads->int_at(1) == 2));
+  for (const auto& [name, shape] : {std::pair("ssm_in.weight", Shape{64 + 64 + 24 + 4, 32}),
+                                    {"ssm_conv1d.weight", {64 + 24, 4}},
+                                    {"ssm_conv1d.bias", {64 + 24}},
+                                    {"ssm_a", {4, 1}},
+                                    {"ssm_d", {4, 1}},
+                                    {"ssm_dt.bias", {4}},
+                                    {"ssm_norm.weight", {2, 32}},
+                                    {"ssm_out.weight", {32, 64}},
+                                    {"ffn_gate_shexp.weight", {20, 32}},
+                                    {"ffn_gate_exps.weight", {3, 16, 32}}}) {
+    INFO(name);
+    REQUIRE(file->find_tensor(str("blk.0.", name)) != nullptr);
+    CHECK(file->find_tensor(str("blk.0.", name))->shape == shape);
+  }
+
+  config["layer_types"] = {"attention", "attention"};
+  for (const int experts : {3, 0}) {
+    INFO(experts);
+    config["num_local_experts"] = experts;
+    const std::string directory = directory_of(), gguf = converted(directory);
+    CHECK(io::read_gguf(gguf)->metadata.get_string("general.architecture") ==
+          (experts == 0 ? "granite" : "granitemoe"));
+    const std::vector<float> want = logits(directory);
+    CHECK(relative_error(logits(gguf), want) < 1e-5);
+    CHECK(relative_error(logits(converted_directory(gguf, "f32")), want) < 1e-5);
+  }
+  // What does not rotate is no Granite there.
+  config["position_embedding_type"] = nullptr;
+  const std::string directory = directory_of(), gguf = converted(directory);
+  CHECK(io::read_gguf(gguf)->metadata.get_string("general.architecture") == "granitehybrid");
+  CHECK(relative_error(logits(gguf), logits(directory)) < 1e-5);
+}
+
+TEST_CASE("numbers of Apertus's activations are keys in GGUF, one for all layers or one for each") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "apertus"}});
+  io::Json config = tiny_config("apertus");
+  make_sayable(config);
+  const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+  NamedArrays tensors = io::read_safetensors(directory + "/model.safetensors")->arrays();
+  for (auto& [name, array] : tensors) array = nn::float32_copy(array);
+  const std::string last = "model.layers.1.mlp.act_fn.";
+  for (const auto& [name, number] :
+       {std::pair("alpha_p", 1.5f), {"alpha_n", -0.5f}, {"beta", 0.25f}, {"eps", -0.125f}}) {
+    tensors.at(last + name).as_mutable<float>()[0] = number;
+  }
+  io::write_safetensors(directory + "/model.safetensors", tensors);
+  const std::string gguf = converted(directory);
+  const auto file = io::read_gguf(gguf);
+  const auto alphas = file->metadata.find("xielu.alpha_n");
+  REQUIRE((alphas && alphas->size() == 2));
+  CHECK(alphas->number_at(1) == -0.5);
+  CHECK(file->metadata.find("xielu.eps")->number_at(1) == -0.125);
+  CHECK(relative_error(logits(gguf), logits(directory)) < 1e-6);
+  const auto again =
+      io::read_safetensors(converted_directory(gguf, "bf16") + "/model.safetensors")->arrays();
+  CHECK(again.at(last + "alpha_p").shape() == Shape{1});
+  CHECK(again.at(last + "eps").shape() == Shape{});
+  CHECK(again.at(last + "beta").as<float>()[0] == 0.25f);
+
+  const auto changed = [&](const std::optional<io::GgufWriter::Value>& eps) {
+    io::GgufWriter writer;
+    for (size_t i = 0; i < file->metadata.size(); ++i) {
+      if (file->metadata[i].key() != "xielu.eps") writer.copy(file->metadata[i]);
+    }
+    if (eps) writer.set("xielu.eps", *eps);
+    for (const io::GgufTensor& tensor : file->tensors) writer.add(tensor.name, file->array(tensor));
+    const std::string path = lumen::testing::temporary_directory() + "/changed.gguf";
+    writer.write(path);
+    return path;
+  };
+  const float eps = -0.125f;
+  CHECK(io::open_model(changed(eps)).tensors.at("model.layers.0.mlp.act_fn.eps").as<float>()[0] ==
+        eps);
+  using Value = io::GgufWriter::Value;
+  for (const std::optional<Value>& wrong :
+       {std::optional<Value>(), std::optional<Value>(std::vector<float>{eps})}) {
+    CHECK(contains(
+        lumen::testing::refusal(ErrorKind::kMalformed, [&] { io::open_model(changed(wrong)); }),
+        "key 'xielu.eps': "));
+  }
+}
+
+TEST_CASE("what a layer of Nemotron-H is is told in GGUF by two lists, and read from them") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "nemotron_h"}});
+  const auto file_of = [&](size_t index) {
+    io::Json config = def.tiny_configs()[index];
+    make_sayable(config);
+    return io::read_gguf(
+        converted(model_directory(def, config, text::TokenizerKind::kByteLevelBpe)));
+  };
+  const auto list = [](const io::GgufFile& file, const std::string& key) {
+    const auto found = file.metadata.find(key);
+    std::vector<int64_t> all;
+    for (size_t i = 0; i < found->size(); ++i) all.push_back(found->int_at(i));
+    return all;
+  };
+  const auto dense = file_of(0), sparse = file_of(2);
+  CHECK(dense->metadata.get_string("general.architecture") == "nemotron_h");
+  CHECK(list(*dense, "nemotron_h.feed_forward_length") == std::vector<int64_t>{0, 48, 0, 48});
+  CHECK(list(*dense, "nemotron_h.attention.head_count_kv") == std::vector<int64_t>{0, 0, 2, 0});
+  CHECK(dense->metadata.find("nemotron_h.attention.layer_norm_rms_epsilon").has_value());
+  CHECK_FALSE(dense->metadata.get_bool("nemotron_h.rope.scaling.finetuned", true));
+  CHECK(dense->metadata.get_int("nemotron_h.ssm.inner_size", 0, 99) == 24);
+  CHECK(sparse->metadata.get_string("general.architecture") == "nemotron_h_moe");
+  CHECK(list(*sparse, "nemotron_h_moe.feed_forward_length") == std::vector<int64_t>{0, 16, 0, 16});
+  CHECK(sparse->metadata.get_int("nemotron_h_moe.expert_shared_feed_forward_length", 0, 99) == 20);
+  CHECK(sparse->metadata.get_number("nemotron_h_moe.expert_weights_scale") == 2.5);
+  for (const auto& [file, name, shape] : {std::tuple(dense, "blk.0.ssm_norm.weight", Shape{2, 12}),
+                                          {dense, "blk.0.ssm_a", {4, 1}},
+                                          {dense, "blk.2.attn_k.weight", {24, 32}},
+                                          {dense, "blk.3.ffn_up.weight", {48, 32}},
+                                          {sparse, "blk.1.ffn_up_exps.weight", {4, 16, 32}},
+                                          {sparse, "blk.1.exp_probs_b.bias", {4}},
+                                          {sparse, "blk.1.ffn_down_shexp.weight", {32, 20}}}) {
+    INFO(name);
+    REQUIRE(file->find_tensor(name) != nullptr);
+    CHECK(file->find_tensor(name)->shape == shape);
+  }
+}
+
+TEST_CASE("GGUF files of LFM2 call the epsilon of its norms as llama.cpp does") {
+  for (const char* type : {"lfm2", "lfm2_moe"}) {
+    const models::ModelDef& def = models::find_model_def({{"model_type", type}});
+    const auto file = io::read_gguf(
+        converted(model_directory(def, tiny_config(type), text::TokenizerKind::kByteLevelBpe)));
+    const auto architecture = file->metadata.get_string("general.architecture");
+    CHECK(file->metadata.find(str(architecture, ".attention.layer_norm_rms_epsilon")).has_value());
+  }
+}
+
+TEST_CASE("GGUF files of Mamba-2 have no heads of attention and no feed-forward length") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "mamba2"}});
+  const auto file = io::read_gguf(
+      converted(model_directory(def, def.tiny_configs()[0], text::TokenizerKind::kByteLevelBpe)));
+  for (const auto& [key, value] : {std::pair("attention.head_count", 0),
+                                   {"feed_forward_length", 0},
+                                   {"ssm.time_step_rank", 8},
+                                   {"ssm.inner_size", 64},
+                                   {"ssm.group_count", 2}}) {
+    INFO(key);
+    CHECK(file->metadata.get_int(str("mamba2.", key), 0, 99) == value);
+  }
+  CHECK_FALSE(file->metadata.find("mamba2.rope.freq_base").has_value());
+  CHECK(file->find_tensor("blk.1.ssm_norm.weight")->shape == Shape{2, 32});
+  CHECK(file->find_tensor("blk.1.ssm_a")->shape == Shape{8, 1});
+}
+
+TEST_CASE("the multipliers of Falcon-H1 are in the weights in GGUF") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "falcon_h1"}});
+  io::Json config = def.tiny_configs()[0];
+  const auto kind = text::TokenizerKind::kByteLevelBpe;
+  const std::string directory = model_directory(def, config, kind), gguf = converted(directory);
+  const auto file = io::read_gguf(gguf);
+  const NamedArrays own = io::open_model(directory).tensors;
+  const auto ratio = [&](const char* there, const char* name, size_t at) {
+    const io::GgufTensor* tensor = file->find_tensor(there);
+    REQUIRE(tensor != nullptr);
+    const Array array = file->array(*tensor);
+    return Approx(array.as<float>()[at] / own.at(name).as<float>()[at]);
+  };
+  const std::string layer = "model.layers.1.";
+  CHECK(5.6 == ratio("token_embd.weight", "model.embed_tokens.weight", 7));
+  CHECK(0.2 == ratio("output.weight", "lm_head.weight", 7));
+  CHECK(1.2 == ratio("blk.1.attn_q.weight", (layer + "self_attn.q_proj.weight").c_str(), 3));
+  CHECK(1.2 * 0.6 == ratio("blk.1.attn_k.weight", (layer + "self_attn.k_proj.weight").c_str(), 3));
+  CHECK(0.9 == ratio("blk.1.attn_output.weight", (layer + "self_attn.o_proj.weight").c_str(), 3));
+  CHECK(0.8 ==
+        ratio("blk.1.ffn_gate.weight", (layer + "feed_forward.gate_proj.weight").c_str(), 3));
+  CHECK(0.6 ==
+        ratio("blk.1.ffn_down.weight", (layer + "feed_forward.down_proj.weight").c_str(), 3));
+  CHECK(0.7 == ratio("blk.1.ssm_out.weight", (layer + "mamba.out_proj.weight").c_str(), 3));
+  // Of z, x, B, C and dt, whose rows are 24, 24, 6, 6 and 4.
+  const std::string in = layer + "mamba.in_proj.weight";
+  for (const auto& [row, part] :
+       {std::pair(23, 0.7), {24, 0.8}, {47, 0.8}, {48, 0.9}, {54, 1.1}, {60, 1.2}, {63, 1.2}}) {
+    INFO(row);
+    CHECK(1.3 * part == ratio("blk.1.ssm_in.weight", in.c_str(), static_cast<size_t>(row) * 32));
+  }
+  CHECK(file->find_tensor("blk.1.ffn_norm")->shape == Shape{32});
+  CHECK(relative_error(logits(gguf), logits(directory)) < 1e-5);
+
+  // A tied output has another multiplier than the embedding: it is a tensor of its own.
+  config["tie_word_embeddings"] = true;
+  const std::string tied = model_directory(def, config, kind), from_tied = converted(tied);
+  CHECK(io::read_gguf(from_tied)->find_tensor("output.weight") != nullptr);
+  const std::vector<float> want = logits(tied);
+  CHECK(relative_error(logits(from_tied), want) < 1e-5);
+  CHECK(relative_error(logits(converted_directory(from_tied, "f32")), want) < 1e-5);
+  config["lm_head_multiplier"] = config["embedding_multiplier"];
+  const std::string same = converted(model_directory(def, config, kind));
+  CHECK(io::read_gguf(same)->find_tensor("output.weight") == nullptr);
+}
+}  // namespace lumen::runtime
