@@ -148,7 +148,9 @@ class OneExpert {
         }
         double sum = 0;
         for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(d[i] * value[i]);
-        for (int64_t i = 0; i < width_; ++i) slopes[i] *= weight * d[i % n];
+        for (float* part = slopes; part < slopes + width_; part += n) {
+          for (int64_t i = 0; i < n; ++i) part[i] *= weight * d[i];
+        }
         if (bias.data != nullptr) {
           const float* const of_down = bias.data + expert_ * bias.stride;
           const float* const dy = buffers_.dy + r * hidden;
