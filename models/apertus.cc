@@ -13,10 +13,8 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
   nn::LayerShape layer = plain_layer(config);
   layer.attention.qk_norm = nn::QkNorm::kHeads;
   layer.norms = {.before_attention = "attention_layernorm", .before_mlp = "feedforward_layernorm"};
-  layer.plain_mlp = {.hidden = config.hidden_size,
-                     .intermediate = config.intermediate_size,
-                     .activation = config.hidden_act,
-                     .xielu = io::get_string(json, "hidden_act", "xielu") == "xielu"};
+  layer.plain_mlp = plain_mlp(config, /*bias=*/false);
+  layer.plain_mlp->xielu = io::get_string(json, "hidden_act", "xielu") == "xielu";
   return std::make_unique<DecoderLm>(json, config, parameters,
                                      DecoderShape{.layer = [=](int64_t) { return layer; }});
 }

@@ -10,10 +10,7 @@ namespace arcee {
 std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
   const nn::DecoderConfig config(json);
   nn::LayerShape layer = plain_layer(config);
-  layer.plain_mlp = {.hidden = config.hidden_size,
-                     .intermediate = config.intermediate_size,
-                     .activation = config.hidden_act,
-                     .bias = io::get_bool(json, "mlp_bias", false)};
+  layer.plain_mlp = plain_mlp(config, io::get_bool(json, "mlp_bias", false));
   return std::make_unique<DecoderLm>(json, config, parameters,
                                      DecoderShape{.layer = [=](int64_t) { return layer; }});
 }

@@ -57,6 +57,13 @@ nn::LayerShape plain_layer(const nn::DecoderConfig& config) {
           .dropout = config.dropout};
 }
 
+nn::PlainMlpShape plain_mlp(const nn::DecoderConfig& config, bool bias) {
+  return {.hidden = config.hidden_size,
+          .intermediate = config.intermediate_size,
+          .activation = config.hidden_act,
+          .bias = bias};
+}
+
 nn::SparseMlpShape experts_of(const io::Json& json, const nn::DecoderConfig& config,
                               const char* count) {
   const std::string activation = io::get_string(json, "hidden_act", "silu");

@@ -35,6 +35,8 @@ struct DecoderShape {
 
 // Attention, feed-forward layer and norms of a plain Llama of this config, for models to change.
 nn::LayerShape plain_layer(const nn::DecoderConfig& config);
+// A feed-forward layer without a gate, of hidden_act, with biases if `bias` says so.
+nn::PlainMlpShape plain_mlp(const nn::DecoderConfig& config, bool bias);
 // The experts of such a model, as many as the key `count` says, of which num_experts_per_tok are
 // used, each of intermediate_size. Throws Error(kUnsupported) for another activation than silu.
 nn::SparseMlpShape experts_of(const io::Json& json, const nn::DecoderConfig& config,

@@ -14,10 +14,7 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
   nn::LayerShape layer = plain_layer(config);
   layer.norm.kind = nn::NormKind::kLayer;
   layer.norm.offset = io::get_number(json, "rms_norm_offset", 0, 1, 1);
-  layer.plain_mlp = {.hidden = config.hidden_size,
-                     .intermediate = config.intermediate_size,
-                     .activation = config.hidden_act,
-                     .bias = io::get_bool(json, "mlp_bias", false)};
+  layer.plain_mlp = plain_mlp(config, io::get_bool(json, "mlp_bias", false));
   return std::make_unique<DecoderLm>(json, config, parameters,
                                      DecoderShape{.layer = [=](int64_t) { return layer; }});
 }

@@ -69,11 +69,8 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
   attention.parts = mamba_layer.parts = nn::LayerParts::kMixer;
   mlp.parts = sparse.parts = nn::LayerParts::kMlp;
   if (has(io::SingleLayer::kMamba)) mamba_layer.mamba = mamba(json, config);
-  mlp.plain_mlp = {.hidden = config.hidden_size,
-                   .intermediate = config.intermediate_size,
-                   .activation = config.hidden_act,
-                   .bias = io::get_bool(json, "mlp_bias", false),
-                   .name = kMixer};
+  mlp.plain_mlp = plain_mlp(config, io::get_bool(json, "mlp_bias", false));
+  mlp.plain_mlp->name = kMixer;
   if (has(io::SingleLayer::kExperts)) sparse.experts = experts(json, config);
   const auto layer = [=](int64_t i) {
     switch (kinds[static_cast<size_t>(i)]) {

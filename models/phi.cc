@@ -25,12 +25,9 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
   layer.parallel = true;
   layer.norms.before_mlp = "";
   layer.norm.kind = nn::NormKind::kLayer;
-  layer.plain_mlp = {.hidden = config.hidden_size,
-                     .intermediate = config.intermediate_size,
-                     .activation = config.hidden_act,
-                     .bias = true,
-                     .up = "fc1",
-                     .down = "fc2"};
+  layer.plain_mlp = plain_mlp(config, /*bias=*/true);
+  layer.plain_mlp->up = "fc1";
+  layer.plain_mlp->down = "fc2";
   layer.dropout = io::get_number(json, "resid_pdrop", 0, 1, 0);
   return std::make_unique<DecoderLm>(
       json, config, parameters,

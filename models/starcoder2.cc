@@ -15,12 +15,9 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
   layer.attention.qkv_bias = layer.attention.output_bias = bias;
   layer.attention.window = config.sliding_window;
   layer.norm.kind = nn::NormKind::kLayer;
-  layer.plain_mlp = {.hidden = config.hidden_size,
-                     .intermediate = config.intermediate_size,
-                     .activation = config.hidden_act,
-                     .bias = bias,
-                     .up = "c_fc",
-                     .down = "c_proj"};
+  layer.plain_mlp = plain_mlp(config, bias);
+  layer.plain_mlp->up = "c_fc";
+  layer.plain_mlp->down = "c_proj";
   layer.dropout = io::get_number(json, "residual_dropout", 0, 1, 0);
   return std::make_unique<DecoderLm>(json, config, parameters,
                                      DecoderShape{.layer = [=](int64_t) { return layer; }});
