@@ -3,37 +3,18 @@
 // Loads Falcon-H1, 0.5B to 34B. Differs from plain Llama by Mamba-2 beside the attention of every
 // layer, whose outputs are added, names, and multipliers that the config has for what layers are
 // given and give; in GGUF these are in the weights.
-#include <array>
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/nn/multipliers.h"
 #include "models/decoder_lm.h"
 #include "models/mamba2_layers.h"
 
 namespace lumen::models {
 namespace falcon_h1 {
-
-double multiplier(const io::Json& json, const char* key) {
-  return io::get_number(json, key, -1e9, 1e9, 1);
-}
-
-// A list of so many; 1 each if there is none.
-template <size_t N>
-std::array<double, N> multipliers(const io::Json& json, const char* key) {
-  std::array<double, N> all;
-  all.fill(1);
-  const io::Json* found = io::find_value(json, key);
-  if (found == nullptr) return all;
-  bool fits = found->is_array() && found->size() == N;
-  for (size_t i = 0; fits && i < N; ++i) {
-    fits = (*found)[i].is_number();
-    if (fits) all[i] = (*found)[i].template get<double>();
-  }
-  if (fits) return all;
-  fail(ErrorKind::kMalformed, key, ": found ", io::describe(found), ", expected an array of ", N,
-       " numbers");
-}
 
 nn::Mamba2Shape mamba(const io::Json& json, const nn::DecoderConfig& config) {
   constexpr Mamba2Keys kKeys = {"mamba_n_heads", "mamba_d_head", "mamba_n_groups",
@@ -53,9 +34,11 @@ nn::Mamba2Shape mamba(const io::Json& json, const nn::DecoderConfig& config) {
   }
   shape.in_bias = io::get_bool(json, "mamba_proj_bias", false);
   shape.out_bias = io::get_bool(json, "projectors_bias", false);
-  shape.in_scale = multiplier(json, "ssm_in_multiplier");
-  shape.out_scale = multiplier(json, "ssm_out_multiplier");
-  shape.part_scales = multipliers<5>(json, "ssm_multipliers");
+  shape.in_scale = nn::multiplier(json, "ssm_in_multiplier");
+  shape.out_scale = nn::multiplier(json, "ssm_out_multiplier");
+  const std::vector<double> parts =
+      nn::multipliers(json, "ssm_multipliers", shape.part_scales.size());
+  std::copy(parts.begin(), parts.end(), shape.part_scales.begin());
   return shape;
 }
 
@@ -63,22 +46,22 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
   const nn::DecoderConfig config(json);
   nn::LayerShape layer = plain_layer(config);
   layer.norms.before_mlp = "pre_ff_layernorm";
-  layer.attention.in_scale = multiplier(json, "attention_in_multiplier");
-  layer.attention.out_scale = multiplier(json, "attention_out_multiplier");
-  layer.attention.scale =
-      multiplier(json, "key_multiplier") / std::sqrt(static_cast<double>(layer.attention.head_dim));
+  layer.attention.in_scale = nn::multiplier(json, "attention_in_multiplier");
+  layer.attention.out_scale = nn::multiplier(json, "attention_out_multiplier");
+  layer.attention.scale = nn::multiplier(json, "key_multiplier") /
+                          std::sqrt(static_cast<double>(layer.attention.head_dim));
   layer.mamba = mamba(json, config);
   layer.mamba_beside = true;
-  const auto [gate, down] = multipliers<2>(json, "mlp_multipliers");
+  const std::vector<double> of_mlp = nn::multipliers(json, "mlp_multipliers", 2);
   layer.mlp.name = "feed_forward";
   layer.mlp.bias = io::get_bool(json, "mlp_bias", false);
-  layer.mlp.gate_scale = gate;
-  layer.mlp.down_scale = down;
+  layer.mlp.gate_scale = of_mlp[0];
+  layer.mlp.down_scale = of_mlp[1];
   return std::make_unique<DecoderLm>(
       json, config, parameters,
       DecoderShape{.layer = [=](int64_t) { return layer; },
-                   .embedding_scale = multiplier(json, "embedding_multiplier"),
-                   .logit_scale = multiplier(json, "lm_head_multiplier"),
+                   .embedding_scale = nn::multiplier(json, "embedding_multiplier"),
+                   .logit_scale = nn::multiplier(json, "lm_head_multiplier"),
                    .norm = "final_layernorm"});
 }
 

@@ -2,22 +2,31 @@
 
 #include <algorithm>
 
+#include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/nn/parameters.h"
 
 namespace lumen::nn {
-namespace {
 
-double number(const io::Json& config, const char* key) {
+double multiplier(const io::Json& config, const char* key) {
   return io::get_number(config, key, -1e9, 1e9, 1);
 }
 
-// The list `key`, which the model has checked; `count` times 1 without one.
-std::vector<double> numbers(const io::Json& config, const char* key, size_t count) {
+std::vector<double> multipliers(const io::Json& config, const char* key, size_t count) {
+  std::vector<double> all(count, 1);
   const io::Json* found = io::find_value(config, key);
-  if (found == nullptr) return std::vector<double>(count, 1);
-  return found->get<std::vector<double>>();
+  if (found == nullptr) return all;
+  bool fits = found->is_array() && found->size() == count;
+  for (size_t i = 0; fits && i < count; ++i) {
+    fits = (*found)[i].is_number();
+    if (fits) all[i] = (*found)[i].get<double>();
+  }
+  if (fits) return all;
+  fail(ErrorKind::kMalformed, key, ": found ", io::describe(found), ", expected an array of ",
+       count, " numbers");
 }
+
+namespace {
 
 // Of the rows z, x, B, C and dt.
 std::vector<double> of_in_proj(const io::Json& config, double whole) {
@@ -25,7 +34,7 @@ std::vector<double> of_in_proj(const io::Json& config, double whole) {
   const int64_t heads = size("mamba_n_heads"), inner = heads * size("mamba_d_head");
   const int64_t state = size("mamba_n_groups") * size("mamba_d_state");
   const int64_t widths[] = {inner, inner, state, state, heads};
-  const std::vector<double> parts = numbers(config, "ssm_multipliers", std::size(widths));
+  const std::vector<double> parts = multipliers(config, "ssm_multipliers", std::size(widths));
   std::vector<double> rows;
   for (size_t i = 0; i < std::size(widths); ++i) {
     rows.insert(rows.end(), static_cast<size_t>(widths[i]), whole * parts[i]);
@@ -35,17 +44,17 @@ std::vector<double> of_in_proj(const io::Json& config, double whole) {
 
 // A bias is not of what a layer is given.
 std::vector<double> of_layer(const io::Json& config, std::string_view layer, bool is_bias) {
-  const double attention_in = is_bias ? 1 : number(config, "attention_in_multiplier");
-  if (layer == "embed_tokens") return {number(config, "embedding_multiplier")};
-  if (layer == "lm_head") return {number(config, "lm_head_multiplier")};
+  const double attention_in = is_bias ? 1 : multiplier(config, "attention_in_multiplier");
+  if (layer == "embed_tokens") return {multiplier(config, "embedding_multiplier")};
+  if (layer == "lm_head") return {multiplier(config, "lm_head_multiplier")};
   if (layer == "q_proj" || layer == "v_proj") return {attention_in};
-  if (layer == "k_proj") return {attention_in * number(config, "key_multiplier")};
-  if (layer == "o_proj") return {number(config, "attention_out_multiplier")};
-  if (layer == "gate_proj") return {numbers(config, "mlp_multipliers", 2)[0]};
-  if (layer == "down_proj") return {numbers(config, "mlp_multipliers", 2)[1]};
-  if (layer == "out_proj") return {number(config, "ssm_out_multiplier")};
+  if (layer == "k_proj") return {attention_in * multiplier(config, "key_multiplier")};
+  if (layer == "o_proj") return {multiplier(config, "attention_out_multiplier")};
+  if (layer == "gate_proj") return {multipliers(config, "mlp_multipliers", 2)[0]};
+  if (layer == "down_proj") return {multipliers(config, "mlp_multipliers", 2)[1]};
+  if (layer == "out_proj") return {multiplier(config, "ssm_out_multiplier")};
   if (layer == "in_proj") {
-    return of_in_proj(config, is_bias ? 1 : number(config, "ssm_in_multiplier"));
+    return of_in_proj(config, is_bias ? 1 : multiplier(config, "ssm_in_multiplier"));
   }
   return {};
 }

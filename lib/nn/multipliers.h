@@ -2,6 +2,7 @@
 // are in the weights, and nothing tells of them.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 #include <vector>
 
@@ -10,6 +11,9 @@
 
 namespace lumen::nn {
 
+// A multiplier of a config, 1 if it has none, and a list of `count`. Throw Error(kMalformed).
+double multiplier(const io::Json& config, const char* key);
+std::vector<double> multipliers(const io::Json& config, const char* key, size_t count);
 // Whether the weights of a model with this config (ModelFiles::config) have them: one of GGUF.
 bool has_multiplied_weights(const io::Json& config);
 // What GGUF has in the tensor `name` of such a model, a weight, bias or lora_B, times the numbers
