@@ -15,7 +15,7 @@ PRIVATE = {
     "lib/io/fused_experts.h",
     "lib/io/gguf_architecture.h", "lib/io/gguf_families.h", "lib/io/gguf_keys.h",
     "lib/io/model_formats.h", "lib/io/packed_layer.h",
-    "lib/io/test_clock.h", "lib/io/test_files.h",
+    "lib/io/test_clock.h", "lib/io/test_directories.h", "lib/io/test_files.h",
     "lib/kernels/amx_emulation.h", "lib/kernels/every_target.h",
     "lib/kernels/attention_problem.h", "lib/kernels/expert_routes.h", "lib/kernels/few_rows.h",
     "lib/kernels/mxfp4_values.h", "lib/kernels/pack_blocks.h",

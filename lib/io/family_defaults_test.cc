@@ -1,0 +1,504 @@
+// What config.json of single families leaves out or calls otherwise, as open_model gives it.
+#include "lib/io/family_defaults.h"
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "lib/base/error.h"
+#include "lib/base/testing.h"
+#include "lib/io/backbone_names.h"
+#include "lib/io/layer_windows.h"
+#include "lib/io/model_files.h"
+#include "lib/io/test_directories.h"
+
+namespace lumen::io {
+namespace {
+
+using lumen::testing::contains;
+
+TEST_CASE("newer and older spellings of a config become the classic one") {
+  const auto config = [](const std::string& more) {
+    return open_model(make_directory(str("{\"model_type\": ", more, ", ", kSizes, "}"),
+                                     {"model.embed_tokens.weight"}))
+        .config;
+  };
+  const Json plain = config(R"("llama")");
+  CHECK(plain["num_key_value_heads"] == 4);
+  CHECK(plain["head_dim"] == 16);
+  CHECK(plain["rope_theta"] == 10000.0);
+  CHECK(plain["tie_word_embeddings"] == true);
+  CHECK(plain["rope_interleaved"] == false);
+  CHECK(config(R"("qwen3")")["head_dim"] == 128);
+  const Json newer = config(R"("llama", "dtype": "bfloat16", "rope_parameters": {"rope_theta": 5e5,
+      "rope_type": "llama3", "factor": 8.0})");
+  CHECK(newer["torch_dtype"] == "bfloat16");
+  CHECK(newer["rope_theta"] == 5e5);
+  CHECK(newer["rope_scaling"]["rope_type"] == "llama3");
+  CHECK(newer["rope_scaling"]["factor"] == 8.0);
+  CHECK_FALSE(newer["rope_scaling"].contains("rope_theta"));
+  const Json normal =
+      config(R"("llama", "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"})");
+  CHECK(normal["rope_theta"] == 1e6);
+  CHECK(normal["rope_scaling"].is_null());
+  const Json untyped =
+      config(R"("llama", "rope_theta": 1, "rope_parameters": {"rope_theta": 1e6})");
+  CHECK(untyped["rope_theta"] == 1e6);
+  CHECK(untyped["rope_scaling"].is_null());
+  const Json older = config(R"("llama", "rope_scaling": {"type": "linear", "factor": 2.0})");
+  CHECK(older["rope_scaling"]["rope_type"] == "linear");
+  const Json yarn = config(R"("llama", "rope_scaling": {"type": "yarn", "factor": 8.0,
+      "mscale": 0.7, "mscale_all_dim": 0.4})");
+  CHECK(yarn["rope_scaling"]["attention_factor"].get<double>() ==
+        Approx((0.07 * std::log(8.0) + 1) / (0.04 * std::log(8.0) + 1)));
+  CHECK(config(R"("qwen3")")["max_window_layers"] == 28);
+  CHECK(config(R"("mistral", "sliding_window": 4096)")["sliding_window"] == 4096);
+  CHECK(config(R"("mistral")")["sliding_window"] == 4096);
+  CHECK(config(R"("mistral", "sliding_window": null)")["sliding_window"].is_null());
+  CHECK(config(R"("qwen2", "sliding_window": 4096)")["sliding_window"].is_null());
+  CHECK(config(R"("qwen3", "use_sliding_window": true)")["sliding_window"] == 4096);
+  CHECK(
+      config(R"("qwen2", "sliding_window": 4096, "use_sliding_window": true)")["sliding_window"] ==
+      4096);
+}
+
+TEST_CASE("a config of DeepSeek says which layers have experts and what rotates") {
+  std::string sizes = kSizes;
+  sizes.replace(sizes.find("layers\": 1"), 10, "layers\": 2");
+  const auto config = [&](const std::string& more) {
+    return open_model(make_directory(str("{\"model_type\": ", more, ", ", sizes, "}"),
+                                     {"model.embed_tokens.weight"}))
+        .config;
+  };
+  const Json v2 = config(R"("deepseek_v2", "first_k_dense_replace": 1, "q_lora_rank": null)");
+  CHECK(v2["mlp_only_layers"] == Json::array({0}));
+  CHECK(v2["head_dim"] == 64);
+  CHECK(v2["q_lora_rank"].is_null());
+  CHECK(v2["num_experts"] == 64);
+  CHECK(v2["rope_interleaved"] == true);
+  CHECK(config(R"("deepseek_v2")")["q_lora_rank"] == 1536);
+  const Json v3 = config(R"("deepseek_v3", "first_k_dense_replace": 0, "moe_layer_freq": 2,
+      "rope_interleave": false, "topk_method": "greedy")");
+  CHECK(v3["mlp_only_layers"] == Json::array({1}));
+  CHECK(v3["rope_interleaved"] == false);
+  CHECK(v3["topk_method"] == "noaux_tc");
+  const Json glm = config(R"("glm4_moe_lite", "mlp_layer_types": ["sparse", "dense"])");
+  CHECK(glm["mlp_only_layers"] == Json::array({1}));
+  CHECK(glm["n_group"] == 1);
+  for (const char* types : {R"(["dense"])", R"(["dense", "thin"])", R"({"dense": 1})"}) {
+    const std::string message = lumen::testing::refusal(ErrorKind::kMalformed, [&] {
+      config(str(R"("glm4_moe_lite", "mlp_layer_types": )", types));
+    });
+    CHECK(lumen::testing::contains(message, "mlp_layer_types: found "));
+  }
+}
+
+TEST_CASE("a config of LFM2 says which layers have attention, and how wide the others are") {
+  const auto config = [](const std::string& more) {
+    return open_model(make_directory(str(R"({"model_type": "lfm2", "num_key_value_heads": 2, )",
+                                         more, kSizes, "}"),
+                                     {"model.embed_tokens.weight"}))
+        .config;
+  };
+  const Json all = config(R"("block_ff_dim": 1000,)");
+  CHECK(all["layer_types"] == Json::array({"full_attention"}));
+  CHECK(all["intermediate_size"] == 768);  // 666, rounded up to a multiple of 256
+  CHECK(all["block_auto_adjust_ff_dim"] == false);
+  CHECK(config(R"("full_attn_idxs": [],)")["layer_types"] == Json::array({"conv"}));
+  CHECK(config(R"("block_auto_adjust_ff_dim": false,)")["intermediate_size"] == 8);
+  for (const char* layers : {"[1]", "[-1]", R"("0")", R"(["0"])", R"({"0": 0})"}) {
+    const std::string message = lumen::testing::refusal(
+        ErrorKind::kMalformed, [&] { config(str(R"("full_attn_idxs": )", layers, ",")); });
+    CHECK(lumen::testing::contains(message, "full_attn_idxs: found "));
+  }
+}
+
+TEST_CASE("configs of mixtures say which layers have experts, and how many") {
+  std::string sizes = kSizes;
+  sizes.replace(sizes.find("layers\": 1"), 10, "layers\": 4");
+  const auto config = [&](const std::string& more) {
+    return open_model(make_directory(str(R"({"num_key_value_heads": 2, "model_type": )", more, ", ",
+                                         sizes, "}"),
+                                     {"model.embed_tokens.weight"}))
+        .config;
+  };
+  const Json lfm = config(R"("lfm2_moe", "full_attn_idxs": [2], "tie_embedding": true)");
+  CHECK(lfm["layer_types"] == Json::array({"conv", "conv", "full_attention", "conv"}));
+  CHECK(lfm["mlp_only_layers"] == Json::array({0, 1}));
+  CHECK(lfm["num_experts"] == 32);
+  CHECK(lfm["norm_topk_prob"] == true);
+  const Json ernie = config(R"("ernie4_5_moe", "moe_num_experts": 5, "moe_k": 3,
+      "moe_layer_interval": 2, "moe_layer_start_index": 2, "attention_dropout": 0.1)");
+  CHECK(ernie["num_experts"] == 5);
+  CHECK(ernie["num_experts_per_tok"] == 3);
+  CHECK(sparse_layers(ernie) == std::vector<bool>{false, false, false, true});
+  CHECK(ernie["rope_interleaved"] == true);
+  CHECK(ernie["attention_dropout"] == 0);
+  CHECK(config(R"("ernie4_5_moe", "moe_layer_start_index": 0, "moe_layer_end_index": 2)")
+            ["mlp_only_layers"] == Json::array({3}));
+  const Json glm = config(R"("glm4_moe", "first_k_dense_replace": 2)");
+  CHECK(glm["mlp_only_layers"] == Json::array({0, 1}));
+  CHECK(glm["partial_rotary_factor"] == 0.5);
+  CHECK(glm["num_nextn_predict_layers"] == 1);
+  CHECK(config(R"("glm4_moe", "num_mtp_layers": 0)")["num_nextn_predict_layers"] == 0);
+  const Json minimax = config(R"("minimax_m2", "head_dim": 16, "rotary_dim": 8)");
+  CHECK(minimax["partial_rotary_factor"] == 0.5);
+  CHECK(minimax["num_local_experts"] == 256);
+  CHECK(minimax["rope_theta"] == 5e6);
+  const Json dots = config(R"("dots1", "n_routed_experts": 8, "first_k_dense_replace": 1)");
+  CHECK(dots["num_experts"] == 8);
+  CHECK(dots["mlp_only_layers"] == Json::array({0}));
+  CHECK(layer_windows(dots) == std::vector<int64_t>(4));  // max_window_layers is 62
+  CHECK(dots["sliding_window"] == 4096);
+  const Json exaone = config(R"("exaone_moe", "first_last_k_dense_replace": 2,
+      "sliding_window_pattern": "LLG", "num_shared_experts": 2)");
+  CHECK(exaone["mlp_only_layers"] == Json::array({0, 1}));
+  CHECK(exaone["n_shared_experts"] == 2);
+  CHECK(layer_windows(exaone) == std::vector<int64_t>{4096, 4096, 0, 0});
+  CHECK(config(R"("exaone_moe", "mlp_layer_types": ["dense", "sparse", "dense", "sparse"])")
+            ["mlp_only_layers"] == Json::array({0, 2}));
+  const Json hunyuan = config(R"("hunyuan_v1_moe", "num_experts": 8, "moe_topk": [2, 2, 2, 2],
+      "moe_intermediate_size": [8, 8, 8, 8], "num_shared_expert": [1, 1, 1, 1])");
+  CHECK(hunyuan["num_experts"] == 8);
+  CHECK(hunyuan["num_experts_per_tok"] == 2);
+  CHECK(config(R"("hunyuan_v1_moe", "num_experts": 8)")["num_experts_per_tok"] == 1);
+  for (const auto& [text, why] :
+       {std::pair(R"("moe_topk": [2, 2, 3, 2])",
+                  "moe_topk: layer 2 has the number 3, unlike layer 0"),
+        std::pair(R"("moe_intermediate_size": [16, 16])", "moe_intermediate_size 16 is not"),
+        std::pair(R"("num_shared_expert": 2)", "num_shared_expert 2 is not supported")}) {
+    const std::string message = lumen::testing::refusal(ErrorKind::kUnsupported, [&, text = text] {
+      config(str(R"("hunyuan_v1_moe", "num_experts": 8, )", text));
+    });
+    CHECK(lumen::testing::contains(message, why));
+  }
+  for (const auto& [text, key] :
+       {std::pair(R"("hunyuan_v1_moe", "moe_topk": [])", "moe_topk"),
+        std::pair(R"("hunyuan_v1_moe", "num_experts": ["8"])", "num_experts"),
+        std::pair(R"("dots1", "num_experts": 8)", "n_routed_experts"),
+        std::pair(R"("minimax_m2", "head_dim": 16, "rotary_dim": 17)", "rotary_dim"),
+        std::pair(R"("minimax_m2", "head_dim": 16, "rotary_dim": 8, "partial_rotary_factor": 1)",
+                  "rotary_dim 8 is not partial_rotary_factor 1 of head_dim 16"),
+        std::pair(R"("lfm2_moe", "num_dense_layers": -1)", "num_dense_layers"),
+        std::pair(R"("lfm2_moe", "full_attn_idxs": [4])", "full_attn_idxs"),
+        std::pair(R"("ernie4_5_moe", "moe_k": 0)", "moe_k"),
+        std::pair(R"("ernie4_5_moe", "moe_num_experts": [64, 64])", "moe_num_experts"),
+        std::pair(R"("glm4_moe", "n_routed_experts": 0)", "n_routed_experts"),
+        std::pair(R"("ernie4_5_moe", "moe_layer_interval": 0)", "moe_layer_interval"),
+        std::pair(R"("ernie4_5_moe", "moe_layer_start_index": [0])", "moe_layer_start_index"),
+        std::pair(R"("ernie4_5_moe", "moe_layer_end_index": "x")", "moe_layer_end_index"),
+        std::pair(R"("glm4_moe", "first_k_dense_replace": 1.5)", "first_k_dense_replace"),
+        std::pair(R"("glm4_moe", "num_nextn_predict_layers": -1)", "num_nextn_predict_layers")}) {
+    INFO(text);
+    CHECK(lumen::testing::contains(
+        lumen::testing::refusal(ErrorKind::kMalformed, [&, text = text] { config(text); }), key));
+  }
+}
+
+TEST_CASE("a config of Gemma 3 is completed as its class has it") {
+  const Json config = open_model(make_directory(R"({"model_type": "gemma3", "text_config": {
+      "hidden_size": 64, "intermediate_size": 8, "num_hidden_layers": 7, "vocab_size": 10,
+      "rms_norm_offset": 0, "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+      "sliding_window": 1024}, "eos_token_id": [1, 9]})",
+                                                {"language_model.model.embed_tokens.weight"}))
+                          .config;
+  CHECK(config["model_type"] == "gemma3_text");
+  CHECK(config["num_attention_heads"] == 8);
+  CHECK(config["num_key_value_heads"] == 4);
+  CHECK(config["head_dim"] == 256);
+  CHECK(config["rope_theta"] == 1e6);
+  CHECK(config["rope_local_base_freq"] == 1e4);
+  CHECK(config["hidden_act"] == "gelu_pytorch_tanh");
+  CHECK(config["rms_norm_offset"] == 1);  // Hugging Face has no such key
+  CHECK(config["tie_word_embeddings"] == true);
+  CHECK(config["eos_token_id"] == Json({1, 9}));
+  CHECK(layer_windows(config) == std::vector<int64_t>{1024, 1024, 1024, 1024, 1024, 0, 1024});
+}
+
+TEST_CASE("configs of mixtures with Gated DeltaNets are completed as their classes have them") {
+  const Json newer = open_model(make_directory(R"({"model_type": "qwen3_5_moe", "text_config": {
+      "hidden_size": 64, "num_hidden_layers": 5, "vocab_size": 10, "moe_intermediate_size": 24,
+      "norm_topk_prob": false, "mlp_only_layers": [0], "linear_inputs_apart": true,
+      "rope_parameters": {"rope_theta": 1e7, "partial_rotary_factor": 0.5, "mrope_section": [1]}}})",
+                                               {"language_model.model.embed_tokens.weight"}))
+                         .config;
+  CHECK(newer["model_type"] == "qwen3_5_moe_text");
+  CHECK(newer["num_experts"] == 256);
+  CHECK(newer["num_experts_per_tok"] == 8);
+  CHECK(newer["intermediate_size"] == 24);  // which no layer has
+  CHECK(newer["norm_topk_prob"] == true);   // whatever the file says
+  CHECK(sparse_layers(newer) == std::vector<bool>(5, true));
+  CHECK(linear_attention_layers(newer) == std::vector<bool>{true, true, true, false, true});
+  CHECK(newer["partial_rotary_factor"] == 0.5);
+  CHECK(newer["rope_theta"] == 1e7);
+  CHECK_FALSE(newer.contains("linear_inputs_apart"));  // Hugging Face has no such key
+  const Json next = open_model(make_directory(str(R"({"model_type": "qwen3_next", )", kSizes,
+                                                  R"(, "mlp_only_layers": [0]})"),
+                                              {"model.embed_tokens.weight"}))
+                        .config;
+  CHECK(next["num_experts"] == 512);
+  CHECK(next["num_experts_per_tok"] == 10);
+  CHECK(next["head_dim"] == 256);
+  CHECK(next["norm_topk_prob"] == true);
+  CHECK(next["partial_rotary_factor"] == 0.25);
+  CHECK(next["linear_num_value_heads"] == 32);
+  CHECK_FALSE(sparse_layers(next)[0]);
+}
+
+TEST_CASE("a config of Nemotron-H is completed as its class has it") {
+  const auto config = [](const std::string& keys) {
+    return open_model(make_directory(str(R"({"model_type": "nemotron_h", "hidden_size": 8, )",
+                                         R"("vocab_size": 4, "num_attention_heads": 8)", keys, "}"),
+                                     {"backbone.embeddings.weight"}))
+        .config;
+  };
+  const Json published =
+      config(R"(, "hybrid_override_pattern": "M-M*-", "num_hidden_layers": 5, "mamba_n_groups": 2,
+                "time_step_limit": [0.0, Infinity], "n_routed_experts": 8, "head_dim": 4)");
+  using enum SingleLayer;
+  CHECK(single_layers(published) == std::vector{kMamba, kMlp, kMamba, kAttention, kMlp});
+  CHECK(published["layers_block_type"] == Json{"mamba", "mlp", "mamba", "attention", "mlp"});
+  CHECK(published["time_step_limit"][1] == Json{{"__float__", "Infinity"}});
+  CHECK(published["n_groups"] == 2);
+  CHECK(published["hidden_act"] == "relu2");
+  CHECK(published["num_key_value_heads"] == 8);
+  CHECK(published["rms_norm_eps"] == 1e-5);
+  CHECK(expert_count(published) == 0);  // no layer has any
+  const Json newer = config(R"(, "layers_block_type": ["linear_attention", "moe"], "head_dim": 4)");
+  CHECK(single_layers(newer) == std::vector{kMamba, kExperts});
+  CHECK(newer["num_hidden_layers"] == 2);
+  CHECK(expert_count(newer) == 8);
+  for (const auto& [keys, why] :
+       {std::pair(R"(, "hybrid_override_pattern": "M-X")", "hybrid_override_pattern: found 'M-X'"),
+        {R"(, "hybrid_override_pattern": "M-", "num_hidden_layers": 3)",
+         "layers_block_type: found an array of 2, expected an array of 3 names"},
+        {R"(, "hybrid_override_pattern": "")", "expected a letter for each layer"},
+        {R"(, "hybrid_override_pattern": "E", "n_routed_experts": 0)", "n_routed_experts"},
+        {R"(, "layers_block_type": "M-", "num_hidden_layers": 2)",
+         "layers_block_type: found the string 'M-'"}}) {
+    CAPTURE(keys);
+    CHECK(testing::contains(
+        testing::refusal(ErrorKind::kMalformed, [&, more = std::string(keys)] { config(more); }),
+        why));
+  }
+  CHECK(testing::contains(testing::refusal(ErrorKind::kUnsupported,
+                                           [&] { config(R"(, "layers_block_type": ["conv"])"); }),
+                          "layer 0 is the string 'conv'; known: mamba, attention, mlp, moe"));
+}
+
+TEST_CASE("names of the backbone of Nemotron-H are those of other models, and back") {
+  const Json config = {{"model_type", "nemotron_h"}};
+  for (const auto& [stored, own] :
+       {std::pair("backbone.embeddings.weight", "model.embed_tokens.weight"),
+        {"backbone.norm_f.weight", "model.norm.weight"},
+        {"backbone.layers.3.norm.weight", "model.layers.3.norm.weight"},
+        {"backbone.layers.0.mixer.A_log", "model.layers.0.mixer.A_log"},
+        {"lm_head.weight", "lm_head.weight"}}) {
+    CHECK(usual_name(stored) == own);
+    CHECK(stored_name(config, own) == stored);
+  }
+  CHECK(usual_name("model.embeddings.weight") == "model.embed_tokens.weight");
+  CHECK(stored_name({{"model_type", "llama"}}, "model.norm.weight") == "model.norm.weight");
+  // Adapters name modules.
+  CHECK(stored_name(config, "model.layers.0.mixer.in_proj.lora_A.weight") ==
+        "model.layers.0.mixer.in_proj.lora_A.weight");
+}
+
+TEST_CASE("a config of Mamba-2, which has no attention, is completed as its class has it") {
+  const Json all = open_model(make_directory(R"({"model_type": "mamba2", "hidden_size": 32,
+                                                 "num_heads": 8, "head_dim": 8, "vocab_size": 4,
+                                                 "time_step_limit": [0.0, Infinity]})",
+                                             {"backbone.embeddings.weight"}))
+                       .config;
+  CHECK(all["num_hidden_layers"] == 64);
+  CHECK(all["intermediate_size"] == 64);
+  CHECK(all["n_groups"] == 8);
+  CHECK(all["rms_norm_eps"] == 1e-5);
+  CHECK(all["max_position_embeddings"] == 1 << 20);
+  CHECK(all["tie_word_embeddings"] == false);
+}
+
+TEST_CASE("a config of Falcon-H1 is completed as its class has it") {
+  const auto config = [](const std::string& keys) {
+    return open_model(make_directory(str(R"({"model_type": "falcon_h1", )", kSizes, keys,
+                                         ", \"multipliers_in_weights\": true}"),
+                                     {"model.embed_tokens.weight"}))
+        .config;
+  };
+  const Json all = config(R"(, "num_key_value_heads": null)");
+  CHECK(all["num_key_value_heads"] == 4);
+  CHECK(all["mamba_d_ssm"] == 1024);
+  CHECK(all["mamba_d_head"] == 8);
+  CHECK(all["mamba_d_state"] == 256);
+  CHECK(all["embedding_multiplier"] == 1.0);
+  CHECK_FALSE(all.contains("multipliers_in_weights"));  // Hugging Face has no such key
+  const Json expanded = config(
+      R"(, "num_key_value_heads": 2, "mamba_d_ssm": null, "mamba_n_heads": 2, "mamba_expand": 3)");
+  const auto hidden = expanded["hidden_size"].get<int64_t>();
+  CHECK(expanded["mamba_d_ssm"] == 3 * hidden);
+  CHECK(expanded["mamba_d_head"] == 3 * hidden / 2);
+}
+
+TEST_CASE("a config of Granite 4.0 is completed as its class has it") {
+  const auto config = [](const std::string& keys) {
+    return open_model(make_directory(str(R"({"model_type": "granitemoehybrid", )", kSizes, keys,
+                                         ", \"linear_inputs_apart\": true}"),
+                                     {"model.embed_tokens.weight"}))
+        .config;
+  };
+  const Json all = config("");
+  const auto layers = all["num_hidden_layers"].get<size_t>();
+  CHECK(mamba_layers(all) == std::vector<bool>(layers, true));
+  CHECK(all["mamba_n_heads"] == 128);
+  CHECK(all["mamba_d_state"] == 256);
+  CHECK(all["shared_intermediate_size"] == 1024);
+  CHECK(all["num_local_experts"] == 8);
+  CHECK(all["intermediate_size"] != 1024);
+  CHECK_FALSE(all.contains("linear_inputs_apart"));  // Hugging Face has no such key
+  Json types = Json::array();
+  for (size_t i = 0; i < layers; ++i) types.push_back(i == 0 ? "linear_attention" : "attention");
+  const Json dense = config(str(R"(, "mamba_n_heads": 2, "mamba_d_head": "auto", "mamba_expand": 3,
+      "num_local_experts": 0, "layers_block_type": )",
+                                types.dump()));
+  std::vector<bool> expected(layers, false);
+  expected[0] = true;
+  CHECK(mamba_layers(dense) == expected);
+  CHECK(dense["mamba_d_head"] == dense["hidden_size"].get<int64_t>() * 3 / 2);
+  CHECK(dense["intermediate_size"] == 1024);
+  types[0] = "conv";
+  CHECK(testing::contains(
+      testing::refusal(ErrorKind::kUnsupported,
+                       [&] { mamba_layers(config(str(R"(, "layer_types": )", types.dump()))); }),
+      "layer_types: layer 0 is the string 'conv'; known: attention, mamba"));
+}
+
+TEST_CASE("a config of Gemma 4 says the sizes of both kinds of layers, in two ways") {
+  std::string sizes = kSizes;
+  sizes.replace(sizes.find("layers\": 1"), 10, "layers\": 2");
+  const auto config = [&](const std::string& keys) {
+    return open_model(make_directory(
+                          str(R"({"model_type": "gemma4_text", "head_dim": 4, )", keys, sizes, "}"),
+                          {"model.embed_tokens.weight"}))
+        .config;
+  };
+  const Json all = config("");
+  CHECK(all["layer_types"] == Json::array({"sliding_attention", "full_attention"}));
+  CHECK(all["global_head_dim"] == 512);
+  CHECK(all["num_global_key_value_heads"] == all["num_key_value_heads"]);
+  CHECK(all["hidden_size_per_layer_input"] == 256);
+  CHECK(all["rope_scaling"]["rope_type"] == "proportional");
+  CHECK(all["rope_scaling"]["partial_rotary_factor"] == 0.25);
+  CHECK(all["rope_local_base_freq"] == 1e4);
+  CHECK_FALSE(all.contains("partial_rotary_factor"));
+  CHECK(config(R"("attention_k_eq_v": true, "num_global_key_value_heads": 1,)")
+            ["num_global_key_value_heads"] == 1);
+  const Json listed = config(R"("per_layer_config": {"01": {"head_dim": 8}},)");
+  CHECK(listed["global_head_dim"] == 8);
+  CHECK(listed["num_global_key_value_heads"] == all["num_key_value_heads"]);
+  const auto refused = [&](ErrorKind kind, const std::string& keys, const char* why) {
+    const std::string message = lumen::testing::refusal(kind, [&] { config(keys); });
+    CAPTURE(message);
+    CHECK(lumen::testing::contains(message, why));
+  };
+  refused(ErrorKind::kUnsupported, R"("per_layer_config": {"0": {"head_dim": 8}},)",
+          "head_dim of layer 0 is the number 8, unlike that of other layers of its type");
+  for (const char* layer : {R"("2": {})", R"("x": {})", R"("0": 3)"}) {
+    refused(ErrorKind::kMalformed, str(R"("per_layer_config": {)", layer, "},"),
+            "expected an object by the number of a layer, below 2");
+  }
+}
+
+TEST_CASE("a config of Gemma 1 and 2 is completed as its class has it") {
+  const auto config = [](const std::string& keys) {
+    return open_model(make_directory(str(R"({"model_type": )", keys, ", ", kSizes, "}"),
+                                     {"model.embed_tokens.weight"}))
+        .config;
+  };
+  const Json first = config(R"("gemma", "hidden_act": "gelu")");
+  CHECK(first["hidden_act"] == "gelu_pytorch_tanh");
+  CHECK(first["head_dim"] == 256);
+  CHECK(first["rms_norm_offset"] == 1);
+  CHECK(first["tie_word_embeddings"] == true);
+  CHECK_FALSE(first.contains("attn_logit_softcapping"));
+  const Json second = config(R"("gemma2", "final_logit_softcapping": null)");
+  CHECK(second["attn_logit_softcapping"] == 50);
+  CHECK(second["final_logit_softcapping"].is_null());
+  CHECK(second["query_pre_attn_scalar"] == 256);
+  CHECK(config(R"("gemma2", "hidden_activation": "gelu")")["hidden_act"] == "gelu");
+  CHECK(second["rope_theta"] == 10000);
+  CHECK(second["sliding_window"] == 4096);
+  CHECK(layer_windows(second)[0] == 4096);
+  CHECK(config(R"("gemma2", "sliding_window": null)")["sliding_window"].is_null());
+}
+
+TEST_CASE("the windows of EXAONE are those of a number or of letters") {
+  const auto windows = [](const Json& pattern) {
+    Json config = {{"model_type", "exaone4"}, {"num_hidden_layers", 5}, {"sliding_window", 7}};
+    if (pattern != "none") config["sliding_window_pattern"] = pattern;
+    return layer_windows(classic_config(config, true));
+  };
+  CHECK(windows("none") == std::vector<int64_t>{7, 7, 7, 0, 7});  // 4
+  CHECK(windows(2) == std::vector<int64_t>{7, 0, 7, 0, 7});
+  CHECK(windows("LG") == std::vector<int64_t>{7, 0, 7, 0, 0});
+  CHECK(windows(nullptr) == std::vector<int64_t>(5));
+  CHECK(testing::contains(testing::refusal(ErrorKind::kMalformed, [&] { windows("LX"); }),
+                          "sliding_window_pattern: found 'LX', expected a number of layers"));
+  const Json none = {{"model_type", "exaone4"}, {"sliding_window", nullptr}};
+  CHECK(layer_windows(classic_config(none, true)) == std::vector<int64_t>(32));
+}
+
+TEST_CASE("longrope knows its lengths") {
+  Json config = Json::parse(str(R"({"model_type": "phi3", "max_position_embeddings": 131072,
+      "original_max_position_embeddings": 4096, "rope_scaling": {"type": "su",
+      "short_factor": [1.0], "long_factor": [2.0]}, )",
+                                kSizes, "}"));
+  const Json scaling = classic_config(config, true)["rope_scaling"];
+  CHECK(scaling["rope_type"] == "longrope");
+  CHECK(scaling["original_max_position_embeddings"] == 4096);
+  CHECK(scaling["attention_factor"].get<double>() ==
+        Approx(std::sqrt(1 + std::log(32.0) / std::log(4096.0))));
+  config["rope_scaling"]["attention_factor"] = 1.5;
+  CHECK(classic_config(config, true)["rope_scaling"]["attention_factor"] == 1.5);
+}
+
+TEST_CASE("each layer of a Qwen model has its window or none") {
+  using Windows = std::vector<int64_t>;
+  Json config = {{"num_hidden_layers", 4}, {"sliding_window", 48}, {"max_window_layers", 3}};
+  CHECK(layer_windows(config) == Windows{0, 0, 0, 48});
+  config["max_window_layers"] = 28;
+  CHECK(layer_windows(config) == Windows{0, 0, 0, 0});
+  config["layer_types"] = {"sliding_attention", "full_attention", "full_attention",
+                           "sliding_attention"};
+  CHECK(layer_windows(config) == Windows{48, 0, 0, 48});
+  const auto refused = [&](ErrorKind kind, const char* words) {
+    return testing::contains(testing::refusal(kind, [&] { layer_windows(config); }), words);
+  };
+  for (const Json& none : {Json(), Json(0)}) {
+    config["sliding_window"] = none;
+    CHECK(refused(ErrorKind::kMalformed, "layer 0 is 'sliding_attention', but"));
+  }
+  config["layer_types"] = {"full_attention", "full_attention", "chunked_attention",
+                           "full_attention"};
+  CHECK(refused(ErrorKind::kUnsupported, "layer 2 is the string 'chunked_attention'"));
+  for (const Json& types : {Json({"full_attention"}), Json("full_attention")}) {
+    config["layer_types"] = types;
+    CHECK(refused(ErrorKind::kMalformed, "expected an array of 4 names"));
+  }
+}
+
+TEST_CASE("a config of Qwen3-MoE says which layers have experts") {
+  Json config = {{"num_hidden_layers", 4}};
+  CHECK(sparse_layers(config) == std::vector<bool>{true, true, true, true});
+  config["decoder_sparse_step"] = 2;
+  CHECK(sparse_layers(config) == std::vector<bool>{false, true, false, true});
+  config["mlp_only_layers"] = Json::array({3});
+  CHECK(sparse_layers(config) == std::vector<bool>{false, true, false, false});
+  for (const Json& bad : {Json::array({4}), Json::array({-1}), Json::array({"a"}), Json(2)}) {
+    config["mlp_only_layers"] = bad;
+    CHECK(contains(testing::refusal(ErrorKind::kMalformed, [&] { sparse_layers(config); }),
+                   "mlp_only_layers: found"));
+  }
+}
+
+}  // namespace
+}  // namespace lumen::io
