@@ -3,7 +3,7 @@
 // Loads GPT-2 in all sizes and what nanoGPT-style recipes train. Differs from plain Llama by
 // learned positions instead of rotation, LayerNorm instead of RMSNorm, biases everywhere, one
 // product for q, k and v, a GELU feed-forward layer (Cerebras-GPT: without tanh), weights stored
-// [in, out], and an output head usually tied to the embedding.
+// [in, out] (nn/conv1d.h), and an output head usually tied to the embedding.
 #include <algorithm>
 #include <cmath>
 
@@ -11,6 +11,7 @@
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
 #include "lib/nn/activation.h"
+#include "lib/nn/conv1d.h"
 #include "lib/nn/training_scope.h"
 #include "models/model.h"
 
@@ -45,6 +46,7 @@ struct Config {
         scale_attn_by_inverse_layer_idx(
             io::get_bool(config, "scale_attn_by_inverse_layer_idx", false)),
         activation(activation_of(config)),
+        order(nn::conv1d_order(config)),
         tied(io::get_bool(config, "tie_word_embeddings", true)) {
     if (n_embd % n_head != 0) {
       fail(ErrorKind::kMalformed, "n_embd ", n_embd, " is not a multiple of n_head ", n_head);
@@ -64,25 +66,8 @@ struct Config {
   double resid_pdrop, embd_pdrop, attn_pdrop;  // while training
   bool scale_attn_weights, scale_attn_by_inverse_layer_idx;
   nn::Activation activation;
+  nn::WeightOrder order;
   bool tied;  // the output head is the embedding
-};
-
-// y = x · weight + bias, the weight stored [in, out]. With a low-rank addition as nn::Linear.
-struct Conv1D {
-  Conv1D(const nn::Parameters& parameters, int64_t in, int64_t out)
-      : weight(parameters.get_f32("weight", {in, out})),
-        addition(parameters.low_rank(in, out, nn::WeightOrder::kInOut)),
-        bias(parameters.get_f32("bias", {out}, nn::Init::zeros())) {}
-  Tensor operator()(const Tensor& x) const {
-    const Tensor rows = graph::reshape(x, {-1, weight.dim(0)});
-    Shape shape = x.shape();
-    shape[-1] = weight.dim(1);
-    const Tensor y = graph::reshape(ops::add(ops::matmul(rows, weight), bias), shape);
-    return nn::with_addition(y, x, addition);
-  }
-  Tensor weight;
-  std::optional<nn::LowRank> addition;
-  Tensor bias;
 };
 
 struct Block {
@@ -93,31 +78,33 @@ struct Block {
         attention_dropout(config.attn_pdrop),
         activation(config.activation),
         ln_1(parameters / "ln_1", config.n_embd, config.layer_norm_epsilon),
-        c_attn(parameters / "attn" / "c_attn", config.n_embd, 3 * config.n_embd),
-        c_proj(parameters / "attn" / "c_proj", config.n_embd, config.n_embd),
+        c_attn(parameters / "attn" / "c_attn", config.n_embd, 3 * config.n_embd, config.order),
+        c_proj(parameters / "attn" / "c_proj", config.n_embd, config.n_embd, config.order),
         ln_2(parameters / "ln_2", config.n_embd, config.layer_norm_epsilon),
-        mlp_fc(parameters / "mlp" / "c_fc", config.n_embd, config.n_inner),
-        mlp_proj(parameters / "mlp" / "c_proj", config.n_inner, config.n_embd) {}
+        mlp_fc(parameters / "mlp" / "c_fc", config.n_embd, config.n_inner, config.order),
+        mlp_proj(parameters / "mlp" / "c_proj", config.n_inner, config.n_embd, config.order) {}
 
+  // The output for x, or for the tokens of it that are asked for.
   Tensor operator()(const Tensor& x, const nn::Pass& pass, int64_t layer) const {
-    const Tensor attended = ops::add(x, nn::dropout(attention(ln_1(x), pass, layer), dropout));
+    const Tensor out = nn::dropout(attention(ln_1(x), pass, layer), dropout);
+    const Tensor attended = ops::add(nn::last_tokens(x, pass.going_on(x)), out);
     const Tensor inner = activation(mlp_fc(ln_2(attended)));
     return ops::add(attended, nn::dropout(mlp_proj(inner), dropout));
   }
 
   Tensor attention(const Tensor& x, const nn::Pass& pass, int64_t layer) const {
-    const int64_t batch = x.dim(0), tokens = x.dim(1), dim = x.dim(2);
+    const int64_t batch = x.dim(0), tokens = x.dim(1), dim = x.dim(2), asked = pass.going_on(x);
     const Tensor qkv = graph::reshape(c_attn(x), {batch, tokens, 3 * heads, dim / heads});
-    const Tensor q = graph::slice(qkv, 2, 0, heads);
+    const Tensor q = nn::last_tokens(graph::slice(qkv, 2, 0, heads), asked);
     Tensor k = graph::slice(qkv, 2, heads, 2 * heads);
     Tensor v = graph::slice(qkv, 2, 2 * heads, 3 * heads);
     nn::add_to_cache(pass, layer, k, v);
-    const Tensor out = ops::attention(q, k, v, pass.position,
+    const Tensor out = ops::attention(q, k, v, pass.query_position(),
                                       {.scale = scale,
                                        .segments = pass.segments,
                                        .slots = pass.slots(),
                                        .dropout = nn::attention_dropout(attention_dropout)});
-    return c_proj(graph::reshape(out, {batch, tokens, dim}));
+    return c_proj(graph::reshape(out, {batch, asked, dim}));
   }
 
   int64_t heads;
@@ -125,9 +112,9 @@ struct Block {
   double dropout, attention_dropout;
   nn::Activation activation;
   nn::LayerNorm ln_1;
-  Conv1D c_attn, c_proj;
+  nn::Conv1D c_attn, c_proj;
   nn::LayerNorm ln_2;
-  Conv1D mlp_fc, mlp_proj;
+  nn::Conv1D mlp_fc, mlp_proj;
 };
 
 class Gpt2 : public CausalLm {
@@ -152,25 +139,38 @@ class Gpt2 : public CausalLm {
 
   Tensor hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
                 const Training& training) const override {
+    return run_all(tokens, position, cache, training, tokens.dim(1));
+  }
+  Tensor last_hidden(const Tensor& tokens, const Tensor& position, nn::KvCache& cache,
+                     int64_t count) const override {
+    return run_all(tokens, position, &cache, {}, count);
+  }
+  Tensor normalized(const Tensor& hidden) const override { return ln_f_(hidden); }
+  const nn::Linear& head() const override { return head_; }
+
+ private:
+  Tensor run_all(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
+                 const Training& training, int64_t asked) const {
     Tensor positions = training.positions;
     if (!positions.defined()) {
       const Tensor first =
           graph::reshape(graph::contiguous(position, DType::kF32), {position.dim(0), 1});
       positions = graph::contiguous(ops::add(graph::iota(tokens.dim(1)), first), DType::kI32);
     }
-    const nn::Pass pass = {position, {}, {}, nullptr, cache, training.segments};
+    nn::Pass pass = {position, {}, {}, nullptr, cache, training.segments};
     Tensor x = nn::dropout(ops::add(wte_(tokens), wpe_(positions)), config_.embd_pdrop);
     for (size_t i = 0; i < blocks_.size(); ++i) {
+      if (asked < tokens.dim(1) && i + 1 == blocks_.size()) {
+        pass.asked = asked;
+        pass.asked_position = ops::add(position, tokens.dim(1) - asked);
+      }
       x = run_layer(training.recompute, x, [this, i, pass](const Tensor& in) {
         return blocks_[i](in, pass, static_cast<int64_t>(i));
       });
     }
     return x;
   }
-  Tensor normalized(const Tensor& hidden) const override { return ln_f_(hidden); }
-  const nn::Linear& head() const override { return head_; }
 
- private:
   Config config_;
   nn::Embedding wte_, wpe_;
   std::vector<Block> blocks_;
@@ -195,7 +195,9 @@ std::vector<io::Json> tiny_configs() {
   scaled["scale_attn_by_inverse_layer_idx"] = true;
   io::Json exact = tied;
   exact["activation_function"] = "gelu";
-  return {tied, untied, scaled, exact};
+  io::Json from_gguf = tied;
+  from_gguf["conv1d_out_in"] = true;
+  return {tied, untied, scaled, exact, from_gguf};
 }
 
 constexpr std::string_view kModelTypes[] = {"gpt2"};

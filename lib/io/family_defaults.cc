@@ -7,6 +7,7 @@
 #include "lib/base/strings.h"
 #include "lib/io/family_completions.h"
 #include "lib/io/layer_windows.h"
+#include "lib/io/model_files.h"
 
 namespace lumen::io {
 
@@ -36,15 +37,22 @@ void set_layer_types(Json& config, int64_t period, std::string_view most) {
 namespace {
 
 // GPT-2's config has names of its own.
-void rename_gpt2_keys(Json& config) {
-  rename_key(config, "n_embd", "hidden_size");
-  rename_key(config, "n_layer", "num_hidden_layers");
-  rename_key(config, "n_head", "num_attention_heads");
-  rename_key(config, "n_positions", "max_position_embeddings");
-  rename_key(config, "n_inner", "intermediate_size");
-  if (const Json* dim = find_value(config, "hidden_size"); dim != nullptr && dim->is_number()) {
-    set_default(config, "intermediate_size", 4 * dim->get<int64_t>());
-  }
+constexpr std::pair<const char*, const char*> kGpt2Keys[] = {
+    {"n_embd", "hidden_size"},
+    {"n_layer", "num_hidden_layers"},
+    {"n_head", "num_attention_heads"},
+    {"n_positions", "max_position_embeddings"},
+    {"n_inner", "intermediate_size"}};
+
+void complete_gpt2(Json& config) {
+  for (const auto& [own, usual] : kGpt2Keys) rename_key(config, own, usual);
+  set_defaults(config, {{"hidden_size", 768},
+                        {"num_hidden_layers", 12},
+                        {"num_attention_heads", 12},
+                        {"max_position_embeddings", 1024},
+                        {"vocab_size", 50257},
+                        {"tie_word_embeddings", true}});
+  set_default(config, "intermediate_size", 4 * get_int(config, "hidden_size", 1, limits::kDim));
 }
 
 // Published configs of Gemma leave out what is as their class has it.
@@ -401,7 +409,7 @@ constexpr Family kFamilies[] = {
     {"glm4", complete_glm4},
     {"glm4_moe", complete_glm4_moe},
     {"glm4_moe_lite", complete_glm4_moe_lite},
-    {"gpt2", rename_gpt2_keys},
+    {"gpt2", complete_gpt2},
     {"gpt_oss", complete_gpt_oss},
     {"granitemoe", complete_granite_moe},
     {"granitemoehybrid", complete_granite_moe_hybrid},
@@ -431,6 +439,18 @@ constexpr Family kFamilies[] = {
 void complete_family(std::string_view model_type, Json& config) {
   for (const Family& family : kFamilies) {
     if (family.model_type == model_type) family.complete(config);
+  }
+}
+
+void restore_own_keys(Json& config) {
+  if (get_string(config, "model_type", "") != "gpt2") return;
+  for (const auto& [own, usual] : kGpt2Keys) {
+    if (const Json* value = find(config, usual)) config[own] = Json(*value);
+    config.erase(usual);
+  }
+  for (const char* key : {"num_key_value_heads", "head_dim", "rope_theta", "rope_scaling",
+                          "rope_interleaved", "attention_bias", "mlp_bias"}) {
+    config.erase(key);
   }
 }
 

@@ -72,6 +72,13 @@ constexpr auto kHunyuan = std::to_array<Renaming>({
     {"ffn_down_shexp", "mlp.shared_mlp.down_proj"},
 });
 constexpr std::span kHunyuanDense = std::span(kHunyuan).first(2);
+constexpr Renaming kGpt2[] = {{"attn_norm", "ln_1"},          {"attn_qkv", "attn.c_attn"},
+                              {"attn_output", "attn.c_proj"}, {"ffn_norm", "ln_2"},
+                              {"ffn_up", "mlp.c_fc"},         {"ffn_down", "mlp.c_proj"}};
+constexpr Renaming kGpt2Model[] = {{"token_embd.weight", "transformer.wte.weight"},
+                                   {"position_embd.weight", "transformer.wpe.weight"},
+                                   {"output_norm.weight", "transformer.ln_f.weight"},
+                                   {"output_norm.bias", "transformer.ln_f.bias"}};
 constexpr auto kSeedOss =
     std::to_array<Renaming>({{"post_attention_norm", "post_attention_layernorm"}});
 constexpr Renaming kStarcoder2[] = {{"ffn_up", "mlp.c_fc"}, {"ffn_down", "mlp.c_proj"}};
@@ -284,6 +291,7 @@ constexpr Architecture kArchitectures[] = {
     {"gemma4", "gemma4_text", RotaryRows::kHalves, kGemma4, kGemma4Model},
     {"glm4", "glm4", RotaryRows::kPairs, kGlm4},
     {"glm4moe", "glm4_moe", RotaryRows::kHalves, kGlm4Moe},
+    {"gpt2", "gpt2", RotaryRows::kNone, kGpt2, kGpt2Model, "transformer.h."},
     {"gpt-oss", "gpt_oss", RotaryRows::kHalves, kGptOss},
     {"granite", "granite", RotaryRows::kPairsInGguf, kGranite},
     {"granitehybrid", "granitemoehybrid", RotaryRows::kPairsInGguf, kGraniteHybrid},
@@ -355,6 +363,12 @@ std::string_view renamed_part(std::string_view part, std::string_view Renaming::
   return renamed(part, from, to, {found ? found->own_tensors : Renamings(), kLayerTensors});
 }
 
+// What the names of a layer's tensors begin with in Hugging Face.
+std::string_view layers_of(std::string_view architecture) {
+  const Architecture* found = architecture_or_null(architecture);
+  return found ? found->layers : Architecture{}.layers;
+}
+
 // `name` inside a layer, "layers.N.PART.weight", as another format calls it.
 std::string renamed_in_layer(const std::string& name, std::string_view layers,
                              std::string_view other_layers, std::string_view Renaming::*from,
@@ -373,7 +387,7 @@ std::string renamed_in_layer(const std::string& name, std::string_view layers,
   return str(other_layers, layer, ".", part, all.substr(suffix));
 }
 
-constexpr std::string_view kGgufLayers = "blk.", kLayers = "model.layers.";
+constexpr std::string_view kGgufLayers = "blk.";
 constexpr std::string_view kExpertPart = ".experts.", kAllExperts = ".experts.*.";
 
 // Where the number of an expert is in a name: its place and its length; {0, 0} if there is none.
@@ -449,8 +463,9 @@ std::string hugging_face_name(const std::string& name, std::string_view architec
   const std::string_view in_model =
       renamed_once(name, &Renaming::gguf, &Renaming::hugging_face, architecture);
   if (!in_model.empty()) return std::string(in_model);
-  const std::string in_layer = renamed_in_layer(name, kGgufLayers, kLayers, &Renaming::gguf,
-                                                &Renaming::hugging_face, architecture);
+  const std::string in_layer =
+      renamed_in_layer(name, kGgufLayers, layers_of(architecture), &Renaming::gguf,
+                       &Renaming::hugging_face, architecture);
   if (!in_layer.empty()) return in_layer;
   int64_t expert = 0;
   const std::string of_all = without_expert(name, expert);
@@ -484,8 +499,8 @@ std::string gguf_tensor_name(const std::string& own_name, std::string_view archi
   const std::string_view in_model =
       renamed_once(name, &Renaming::hugging_face, &Renaming::gguf, architecture);
   if (!in_model.empty()) return std::string(in_model);
-  return renamed_in_layer(name, kLayers, kGgufLayers, &Renaming::hugging_face, &Renaming::gguf,
-                          architecture);
+  return renamed_in_layer(name, layers_of(architecture), kGgufLayers, &Renaming::hugging_face,
+                          &Renaming::gguf, architecture);
 }
 
 bool gguf_reorders_rotary_rows(std::string_view name) {

@@ -13,17 +13,18 @@ struct Renaming {
 };
 
 // The order of the rows of q and k: a row rotates with the one half a head away, or with the next
-// one; of some models in GGUF only.
-enum class RotaryRows { kHalves, kPairsInGguf, kPairs };
+// one, of some models in GGUF only; or none rotates.
+enum class RotaryRows { kHalves, kPairsInGguf, kPairs, kNone };
 
 struct Architecture {
   std::string_view name;        // general.architecture
   std::string_view model_type;  // of a config.json; Llama and OLMo 2 with windows, Llama with
                                 // experts, Granite with one more, DeepSeek-V3 and GLM-4.7-Flash
                                 // are called otherwise
-  RotaryRows rotary;
+  RotaryRows rotary = RotaryRows::kHalves;
   std::span<const Renaming> own_tensors = {};    // of a layer, before those that all have
   std::span<const Renaming> model_tensors = {};  // that are there once, likewise
+  std::string_view layers = "model.layers.";     // what names of a layer's tensors begin with
 };
 
 // Throws Error(kUnsupported) naming the supported ones.

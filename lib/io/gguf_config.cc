@@ -50,7 +50,8 @@ Json rope_scaling(const ArchitectureKeys& keys) {
 
 // By the kind of norm that all files of an architecture have.
 const char* epsilon_key(std::string_view architecture) {
-  for (const std::string_view other : {"nemotron", "phi2", "starcoder2", "command-r", "cohere2"}) {
+  for (const std::string_view other :
+       {"nemotron", "phi2", "starcoder2", "command-r", "cohere2", "gpt2"}) {
     if (architecture == other) return "attention.layer_norm_epsilon";
   }
   return "attention.layer_norm_rms_epsilon";
@@ -199,7 +200,8 @@ Json config_of_gguf(const GgufFile& file) {
       {"rms_norm_eps", keys.number(epsilon_key(architecture.name))},
       {"rope_theta", keys.number("rope.freq_base", 10000.0)},
       {"rope_scaling", rope_scaling(keys)},
-      {"rope_interleaved", architecture.rotary != RotaryRows::kHalves},
+      {"rope_interleaved", architecture.rotary == RotaryRows::kPairsInGguf ||
+                               architecture.rotary == RotaryRows::kPairs},
       {"vocab_size", vocabulary(file, keys)},
       {"max_position_embeddings", keys.integer("context_length", limits::kContext)},
       {"tie_word_embeddings", file.find_tensor("output.weight") == nullptr},
@@ -291,7 +293,7 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
   keys.number(epsilon_key(architecture), get_number(config, "rms_norm_eps", 0, 1));
   const auto rotary_dim =
       static_cast<int64_t>(static_cast<double>(unlike ? key_dim : head_dim) * rotated + 1e-6);
-  if (attends) {
+  if (attends && find_architecture(architecture).rotary != RotaryRows::kNone) {
     keys.integer("rope.dimension_count", rotary_dim);
     keys.number("rope.freq_base", rope_base(config, rotary_dim));
   }

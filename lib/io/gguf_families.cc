@@ -105,6 +105,22 @@ void write_gpt_oss(const Json& config, const KeyWriter& keys) {
   }
 }
 
+constexpr const char* kGpt2Activation = "activation_function";
+
+void read_gpt2(const ArchitectureKeys&, Json& config) {
+  config[kGpt2Activation] = "gelu_new";
+  config["conv1d_out_in"] = true;
+}
+
+void write_gpt2(const Json& config, const KeyWriter&) {
+  if (!get_bool(config, "scale_attn_weights", true)) {
+    cannot_write("gpt2", "scale_attn_weights false", "divide scores by the root of head_dim");
+  }
+  if (get_bool(config, "scale_attn_by_inverse_layer_idx", false)) {
+    cannot_write("gpt2", "scale_attn_by_inverse_layer_idx true", "scale all layers alike");
+  }
+}
+
 void write_no_windows(const Json& config, const KeyWriter&) {
   require_windows(config, gguf_architecture(config), nullptr);
 }
@@ -402,8 +418,8 @@ void write_smollm3(const Json& config, const KeyWriter&) {
 // The activation that all files of an architecture have, as they do not say it; the other names
 // mean the same function.
 std::vector<std::string_view> activations_of(std::string_view architecture) {
-  constexpr std::string_view kGelus[] = {"gemma",  "gemma2",     "gemma3",
-                                         "gemma4", "starcoder2", "phi2"};
+  constexpr std::string_view kGelus[] = {"gemma",      "gemma2", "gemma3", "gemma4",
+                                         "starcoder2", "phi2",   "gpt2"};
   if (architecture.starts_with("nemotron") || architecture == "arcee") return {"relu2"};
   if (architecture == "apertus") return {"xielu"};
   if (std::find(std::begin(kGelus), std::end(kGelus), architecture) == std::end(kGelus)) {
@@ -414,9 +430,10 @@ std::vector<std::string_view> activations_of(std::string_view architecture) {
 
 void require_activation(const Json& config, std::string_view architecture) {
   const std::vector<std::string_view> usual = activations_of(architecture);
-  const std::string found = get_string(config, "hidden_act", std::string(usual[0]));
+  const char* const key = architecture == "gpt2" ? kGpt2Activation : "hidden_act";
+  const std::string found = get_string(config, key, std::string(usual[0]));
   if (std::find(usual.begin(), usual.end(), found) != usual.end()) return;
-  fail(ErrorKind::kUnsupported, "hidden_act ", quoted(found), " cannot be written as GGUF for ",
+  fail(ErrorKind::kUnsupported, key, " ", quoted(found), " cannot be written as GGUF for ",
        architecture, ", where it is ", usual[0]);
 }
 
@@ -468,6 +485,7 @@ constexpr Own kOwn[] = {
     {"olmo2", read_olmo2, write_olmo2},
     {"phi3", read_phi3, write_phi3},
     {"smollm3", nullptr, write_smollm3},
+    {"gpt2", read_gpt2, write_gpt2},
     {"gpt-oss", read_gpt_oss, write_gpt_oss},
     {"qwen35", read_qwen35, write_qwen35},
     {"qwen35moe", read_qwen35moe, write_qwen35moe},

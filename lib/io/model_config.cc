@@ -125,6 +125,7 @@ Json normalized_config(Json config, bool has_head) {
 
 std::string norm_epsilon_key(std::string_view model_type) {
   constexpr std::pair<std::string_view, const char*> kKeys[] = {
+      {"gpt2", "layer_norm_epsilon"},
       {"lfm2", "norm_eps"},
       {"lfm2_moe", "norm_eps"},
       {"nemotron", "norm_eps"},

@@ -1,6 +1,5 @@
 // Model directories in the layout of Hugging Face: config.json, safetensors, tokenizer files.
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 
 #include "lib/base/error.h"
@@ -276,18 +275,8 @@ ChatTemplates templates_of(const std::string& directory, const Json& config) {
 // An output layer with numbers of its own is not tied, even if the config, which may be that of the
 // base that it was trained from, says so: transformers has it so since version 5.
 void untie_own_head(ModelFiles& model) {
-  const auto head = model.tensors.find("lm_head.weight");
-  if (head == model.tensors.end() || !get_bool(model.config, "tie_word_embeddings")) return;
-  for (const char* name : {"model.embed_tokens.weight", "transformer.wte.weight"}) {
-    const auto found = model.tensors.find(name);
-    if (found == model.tensors.end()) continue;
-    const Array &embedding = found->second, &output = head->second;
-    if (embedding.shape() != output.shape() || output.bytes() == 0) return;
-    const bool same = embedding.dtype() == output.dtype() &&
-                      (embedding.data() == output.data() ||
-                       std::memcmp(embedding.data(), output.data(), output.bytes()) == 0);
-    if (!same) model.config["tie_word_embeddings"] = false;
-  }
+  if (!get_bool(model.config, "tie_word_embeddings")) return;
+  if (head_is_embedding(model.tensors) == false) model.config["tie_word_embeddings"] = false;
 }
 
 void collect_end_tokens(const std::string& directory, ModelFiles& model) {
@@ -365,7 +354,7 @@ ModelFiles open_directory_model(const std::string& directory,
     const std::string type = get_string(model.config, "model_type");
     with_context(str("model type ", quoted(type)), [&] {
       for (const char* key : {"rope_interleaved", "rms_norm_offset", "linear_heads_tiled",
-                              "linear_inputs_apart", "multipliers_in_weights"}) {
+                              "linear_inputs_apart", "multipliers_in_weights", "conv1d_out_in"}) {
         model.config.erase(key);  // Hugging Face has no such keys
       }
       if (has_backbone(model.config)) model.tensors = with_usual_names(std::move(model.tensors));

@@ -1,5 +1,6 @@
 #include "lib/io/model_files.h"
 
+#include <cstring>
 #include <utility>
 
 #include "lib/base/error.h"
@@ -48,6 +49,21 @@ bool is_behind_layers(std::string_view name, std::string_view place, const Json&
   const std::string_view rest = name.substr(place.size());
   return parse_number(rest.substr(0, rest.find('.')), layer) &&
          layer >= get_int(config, "num_hidden_layers", 1, limits::kLayers);
+}
+
+std::optional<bool> head_is_embedding(const NamedArrays& tensors) {
+  const auto head = tensors.find("lm_head.weight");
+  if (head == tensors.end()) return std::nullopt;
+  for (const char* name : {"model.embed_tokens.weight", "transformer.wte.weight"}) {
+    const auto found = tensors.find(name);
+    if (found == tensors.end()) continue;
+    const Array &embedding = found->second, &output = head->second;
+    if (embedding.shape() != output.shape() || output.bytes() == 0) return std::nullopt;
+    return embedding.dtype() == output.dtype() &&
+           (embedding.data() == output.data() ||
+            std::memcmp(embedding.data(), output.data(), output.bytes()) == 0);
+  }
+  return std::nullopt;
 }
 
 void check_config(const Json& config) {

@@ -53,7 +53,8 @@ struct ModelFiles {
   //   "rms_norm_offset" of Gemma, Nemotron and those with Gated DeltaNet: 1 if the weights of norms
   //   are stored less 1, as in Hugging Face, 0 if they are not, as in GGUF;
   //   "linear_heads_tiled" and "linear_inputs_apart" of Qwen3.5, Qwen3-Next and Granite 4.0 in
-  //   GGUF: as of nn::has_tiled_heads and nn::has_inputs_apart.
+  //   GGUF: as of nn::has_tiled_heads and nn::has_inputs_apart;
+  //   "conv1d_out_in" of GPT-2 in GGUF, true: see nn/conv1d.h.
   Json config;
   // generation_config.json, or what general.sampling.* of a GGUF file says, or an empty object.
   Json generation_config;
@@ -98,6 +99,10 @@ bool rotates_pairs(std::string_view model_type);
 // What a config.json of this model_type calls the number that norms add to variances:
 // "rms_norm_eps" if they are of RMS.
 std::string norm_epsilon_key(std::string_view model_type);
+
+// Gives the keys of such a config the names that config.json has for them, where those are others
+// than the classic ones (GPT-2), and takes out those that it does not know.
+void restore_own_keys(Json& config);
 
 // The config of the language model in that of a model that reads more than text (text_config); of
 // any other model the same. kimi_k2 is called deepseek_v3, which it is another name of.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,9 @@ ModelFiles open_llama2c_model(const std::string& path, std::shared_ptr<const Buf
 
 // Checks the keys of a config that every format promises, for type and range.
 void check_config(const Json& config);
+
+// Whether the output has the embedding's numbers; none without both, of one shape.
+std::optional<bool> head_is_embedding(const NamedArrays& tensors);
 
 // Adds the end tokens of `value`, an id or an array of ids, unless they are there already.
 void add_end_tokens(const Json& value, const std::string& source, std::vector<EndToken>& tokens);

@@ -290,6 +290,8 @@ ModelFiles open_gguf_model(const std::string& path, std::shared_ptr<const GgufFi
   }
   with_context(place_of(path),
                [&] { add_gguf_numbers(model.gguf->metadata, model.config, model.tensors); });
+  // Files of GPT-2 have the embedding twice.
+  if (head_is_embedding(model.tensors) == true) model.config["tie_word_embeddings"] = true;
   return model;
 }
 

@@ -582,11 +582,16 @@ TEST_CASE("names go to GGUF and back") {
   CHECK(gguf_tensor_name("model.final_layernorm.bias", "phi2") == "output_norm.bias");
   CHECK(hugging_face_name("output_norm.weight", "phi2") == "model.final_layernorm.weight");
   CHECK(hugging_face_name("output.bias", "phi2") == "lm_head.bias");
+  CHECK(gguf_tensor_name("transformer.h.3.attn.c_attn.weight", "gpt2") == "blk.3.attn_qkv.weight");
+  CHECK(hugging_face_name("blk.3.ffn_norm.bias", "gpt2") == "transformer.h.3.ln_2.bias");
+  CHECK(hugging_face_name("position_embd.weight", "gpt2") == "transformer.wpe.weight");
+  CHECK(hugging_face_name("token_embd.weight", "gpt2") == "transformer.wte.weight");
+  CHECK(gguf_tensor_name("model.layers.3.self_attn.q_proj.weight", "gpt2").empty());
   CHECK(testing::contains(testing::refusal(ErrorKind::kUnsupported,
                                            [] {
-                                             gguf_architecture({{"model_type", "gpt2"}});
+                                             gguf_architecture({{"model_type", "lstm"}});
                                            }),
-                          "gpt2"));
+                          "lstm"));
 }
 
 }  // namespace

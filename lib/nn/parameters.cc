@@ -211,10 +211,6 @@ const std::set<std::string>& Parameters::linear_layers() const {
   return tree_->linear_layers;
 }
 
-bool Parameters::has_in_out_weights() const {
-  return !tree_->in_out.empty();
-}
-
 std::optional<LowRank> Parameters::low_rank(int64_t in, int64_t out, WeightOrder order) const {
   if (!takes_additions_) return std::nullopt;
   tree_->linear_layers.insert(last_part(prefix_));

@@ -110,8 +110,6 @@ class Parameters {
   // The last parts of the names of all layers that asked for an addition, with or without one: what
   // LoraOptions::targets may name.
   const std::set<std::string>& linear_layers() const;
-  // Whether the weights of some of them lie [in, out].
-  bool has_in_out_weights() const;
 
   // The parameter `name`, which must have this shape. What is missing or misshapen is collected
   // and reported by check(), so that one message names it all. Asked for again it is the same one.

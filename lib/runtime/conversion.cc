@@ -16,6 +16,7 @@
 #include "lib/io/write_gguf.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/quantize_blocks.h"
+#include "lib/nn/conv1d.h"
 #include "lib/nn/fused_layers.h"
 #include "lib/nn/gated_delta_net.h"
 #include "lib/nn/latent_attention.h"
@@ -51,6 +52,7 @@ Array stored(const Source& source, const SourceTensor& tensor, int64_t head_dim,
   };
   check(tensor.array, " has a NaN or infinite value; the file is damaged");
   const auto ordered = [&](const Array& array) {
+    if (tensor.is_turned) return nn::turned(array);
     if (tensor.input_part) return nn::input_part(array, source.files.config, *tensor.input_part);
     if (tensor.to_tiled) {
       return nn::reorder_value_heads(array, tensor.name, source.files.config, *tensor.to_tiled);
@@ -243,6 +245,7 @@ Source open_source(io::ModelFiles files, const ConvertOptions& options) {
 
 Shape SourceTensor::shape() const {
   if (input_part) return {input_rows, array.shape()[1]};
+  if (is_turned) return {array.shape()[1], array.shape()[0]};
   if (parts.empty()) return array.shape();
   if (has_fused_inputs) {
     return {parts[0].shape()[0] + parts[1].shape()[0], array.shape()[1]};

@@ -49,6 +49,7 @@ struct SourceTensor {
   RowOrder order = RowOrder::kAsTheyAre;
   std::optional<bool> to_tiled = {};  // value heads are reordered (nn::reorder_value_heads)
   RateForm rate = RateForm::kAsItIs;
+  bool is_turned = false;                // the other way round than in the source (nn/conv1d.h)
   std::optional<int> input_part = {};    // of `array` only these rows (nn::input_part)
   int64_t input_rows = 0;                // how many those are
   bool has_fused_inputs = false;         // the two `parts` become one tensor (nn::fused_inputs)

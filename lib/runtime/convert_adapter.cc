@@ -9,6 +9,7 @@
 #include "lib/io/gguf_adapter.h"
 #include "lib/io/hf_cache.h"
 #include "lib/io/mapped_file.h"
+#include "lib/nn/conv1d.h"
 #include "lib/nn/fused_layers.h"
 #include "lib/nn/gated_delta_net.h"
 #include "lib/nn/multipliers.h"
@@ -51,7 +52,9 @@ LoraAdapter checked_adapter(const std::string& path, io::ModelFiles base, bool t
   config["rope_interleaved"] =
       to_gguf && io::gguf_reorders_rotary_rows(io::gguf_architecture(config));
   config["linear_heads_tiled"] = to_gguf && nn::may_tile_heads(config);
-  config["linear_inputs_apart"] = config["multipliers_in_weights"] = to_gguf;
+  for (const char* key : {"linear_inputs_apart", "multipliers_in_weights", "conv1d_out_in"}) {
+    config[key] = to_gguf;
+  }
   LoraAdapter adapter = read_adapter(path, config);
   // The layers that the base has, which the output may have under other names or multiplied.
   LoraAdapter own = adapter;
@@ -158,6 +161,7 @@ void write_adapter_directory(const LoraAdapter& own, const io::ModelFiles& base,
   const nn::LoraOptions& lora = adapter.options;
   const double alpha = alpha_of({lora.rank, lora.scale});
   io::Json config = adapter_config(*options.base, lora.rank, alpha, target_modules(own, base));
+  config["fan_in_fan_out"] = nn::has_conv1d(base.config);
   name_parameters(base.config, adapter.tensors, config);
   for (const auto& [place, own] : lora.own) {
     const std::string layer = place.substr(0, place.size() - 1);

@@ -244,6 +244,53 @@ TEST_CASE("an adapter goes to GGUF and back, and computes the same with every fo
   }
 }
 
+// Magnitudes and whole matrices follow the weights, which lie [in, out] in one and [out, in] in the
+// other; c_proj is square.
+TEST_CASE("an adapter of GPT-2 computes the same with its directory and with its GGUF file") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "gpt2"}});
+  io::Json config = def.tiny_configs()[0];
+  make_sayable(config);
+  const int64_t dim = config["hidden_size"];
+  const std::string model = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+  const std::string gguf = converted(model), layer = "transformer.h.1.";
+  CHECK(relative_error(logits(gguf), logits(model)) < 1e-6);
+  const auto adapter = [&](const io::Json& more, const NamedArrays& tensors) {
+    return adapter_directory(model, {}, more, "", tensors);
+  };
+  const NamedArrays additions = {{layer + "attn.c_attn.lora_A.weight", waves({2, dim}, 1)},
+                                 {layer + "attn.c_attn.lora_B.weight", waves({3 * dim, 2}, 2)},
+                                 {layer + "attn.c_proj.lora_A.weight", waves({2, dim}, 3)},
+                                 {layer + "attn.c_proj.lora_B.weight", waves({dim, 2}, 4)}};
+  const io::Json none = io::Json::object();
+  NamedArrays with_magnitudes = additions;
+  with_magnitudes[layer + "attn.c_attn.lora_magnitude_vector"] = waves({3 * dim}, 5);
+  with_magnitudes[layer + "attn.c_proj.lora_magnitude_vector"] = waves({dim}, 6);
+  NamedArrays with_matrix = {{layer + "attn.c_attn.lora_A.weight", waves({2, dim}, 1)},
+                             {layer + "attn.c_attn.lora_B.weight", waves({3 * dim, 2}, 2)},
+                             {layer + "attn.c_proj.weight", waves({dim, dim}, 3)}};
+  for (const std::string& place :
+       {adapter(none, additions), adapter({{"use_dora", true}}, with_magnitudes),
+        adapter({{"modules_to_save", {"c_proj"}}}, with_matrix)}) {
+    const std::vector<float> expected = logits(model, place);
+    CHECK(relative_error(expected, logits(model)) > 1e-2);
+    CHECK(relative_error(logits(gguf, place), expected) < 1e-5);
+  }
+  ConvertOptions options;
+  options.model = adapter(none, additions);
+  options.output = model + "/adapter.gguf";
+  options.type = "f32";
+  REQUIRE(convert(options) == 0);
+  const std::vector<float> expected = logits(model, *options.model);
+  CHECK(relative_error(logits(model, *options.output), expected) < 1e-6);
+  CHECK(relative_error(logits(gguf, *options.output), expected) < 1e-5);
+  options.model = options.output;
+  options.output = model + "/adapter";
+  options.base = gguf;
+  REQUIRE(convert(options) == 0);
+  CHECK(relative_error(logits(model, *options.output), expected) < 1e-6);
+  CHECK(io::read_json(*options.output + "/adapter_config.json")["fan_in_fan_out"] == true);
+}
+
 TEST_CASE("adapters of Nemotron-H, Mamba-2 and Falcon-H1 go to GGUF and back") {
   for (const auto& [type, layers] :
        {std::pair("nemotron_h",

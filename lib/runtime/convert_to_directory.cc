@@ -14,6 +14,7 @@
 #include "lib/io/packed_weights.h"
 #include "lib/io/write_gguf.h"
 #include "lib/io/write_safetensors.h"
+#include "lib/nn/conv1d.h"
 #include "lib/nn/fused_layers.h"
 #include "lib/nn/gated_delta_net.h"
 #include "lib/nn/latent_attention.h"
@@ -67,6 +68,7 @@ std::string_view architecture_class(const std::string& model_type) {
       {"dots1", "Dots1ForCausalLM"},
       {"lfm2", "Lfm2ForCausalLM"},
       {"lfm2_moe", "Lfm2MoeForCausalLM"},
+      {"gpt2", "GPT2LMHeadModel"},
       {"gemma", "GemmaForCausalLM"},
       {"gemma2", "Gemma2ForCausalLM"},
       {"gemma3_text", "Gemma3ForCausalLM"},
@@ -128,8 +130,10 @@ io::Json new_config(const io::ModelFiles& files) {
   }
   erase_added_keys(config);
   config["architectures"] = {architecture_class(io::get_string(config, "model_type"))};
-  if (io::find_value(config, "hidden_act") == nullptr) config["hidden_act"] = "silu";
-  config[activation_key(io::get_string(config, "model_type"))] = io::Json(config["hidden_act"]);
+  if (!nn::has_conv1d(config)) {  // whose activation has its own name already
+    if (io::find_value(config, "hidden_act") == nullptr) config["hidden_act"] = "silu";
+    config[activation_key(io::get_string(config, "model_type"))] = io::Json(config["hidden_act"]);
+  }
   if (io::find_value(config, "rope_scaling") == nullptr) config.erase("rope_scaling");
   shorten_numbers(config);
   return config;
@@ -216,6 +220,7 @@ std::vector<SourceTensor> directory_tensors(const Source& source) {
   const bool tied = io::get_bool(files.config, "tie_word_embeddings", false);
   const bool rotate = nn::has_reordered_rows(files.config);
   const bool tiled = nn::has_tiled_heads(files.config), apart = nn::has_inputs_apart(files.config);
+  const bool turns = nn::conv1d_order(files.config) == nn::WeightOrder::kOutIn;
   std::vector<SourceTensor> tensors;
   for (const auto& [name, array] : files.tensors) {
     const bool is_used = !nn::is_rope_tensor(name) && !name.starts_with("mtp.blk.");
@@ -244,6 +249,7 @@ std::vector<SourceTensor> directory_tensors(const Source& source) {
     tensor.shift = norm_shift(files.config, name, 1);
     if (tiled && nn::has_value_heads(name)) tensor.to_tiled = false;
     tensor.rate = rate_form(name, false);
+    tensor.is_turned = turns && nn::is_conv1d_weight(files.config, name);
     if (tensor.rate != RateForm::kAsItIs) tensor.target = other_rate_name(name);
     tensor.target = io::stored_name(files.config, std::move(tensor.target));
   }

@@ -13,6 +13,7 @@
 #include "lib/io/mapped_file.h"
 #include "lib/io/write_gguf.h"
 #include "lib/kernels/quantize_blocks.h"
+#include "lib/nn/conv1d.h"
 #include "lib/nn/decoder.h"
 #include "lib/nn/fused_layers.h"
 #include "lib/nn/gated_delta_net.h"
@@ -28,7 +29,7 @@
 namespace lumen::runtime {
 namespace {
 
-constexpr const char *kOutputName = "lm_head.weight", *kEmbeddingName = "model.embed_tokens.weight";
+constexpr const char* kOutputName = "lm_head.weight";
 constexpr std::string_view kImportanceKeys = "quantize.imatrix.";
 
 void set_tokenizer(const io::ModelFiles& files, io::GgufWriter& writer) {
@@ -99,6 +100,7 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
   const bool tied = io::get_bool(files.config, "tie_word_embeddings", false);
   const bool rotate = io::gguf_reorders_rotary_rows(architecture);
   const bool tiles = nn::may_tile_heads(files.config);
+  const bool turns = nn::conv1d_order(files.config) == nn::WeightOrder::kInOut;
   std::vector<SourceTensor> tensors;
   std::map<std::string, size_t> of_experts;  // places in `tensors`
   for (const auto& [name, array] : files.tensors) {
@@ -120,6 +122,7 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
     if (rotate && nn::has_rotary_rows(name)) tensor.order = RowOrder::kInterleaved;
     if (tiles && nn::has_value_heads(name)) tensor.to_tiled = true;
     tensor.rate = rate_form(name, true);
+    tensor.is_turned = turns && nn::is_conv1d_weight(files.config, name);
     tensor.shift = norm_shift(files.config, name, 0);
     tensor.multipliers = nn::row_multipliers(files.config, name);
     tensor.has_addition = source.parameters && source.parameters->has_addition(name);
@@ -134,10 +137,13 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
       rows.input_rows = nn::input_rows(files.config, part);
     }
   }
-  // An output that is the embedding times another number is a tensor of its own there.
+  // An output that is the embedding times another number is a tensor of its own there, and so it is
+  // for readers of GPT-2.
+  const std::string embedding = io::hugging_face_name("token_embd.weight", architecture);
   if (std::vector<double> of_output = nn::row_multipliers(files.config, kOutputName);
-      tied && of_output != nn::row_multipliers(files.config, kEmbeddingName)) {
-    SourceTensor output{kEmbeddingName, "output.weight", files.tensors.at(kEmbeddingName)};
+      tied && (of_output != nn::row_multipliers(files.config, embedding) ||
+               nn::has_conv1d(files.config))) {
+    SourceTensor output{embedding, "output.weight", files.tensors.at(embedding)};
     if (keep_packed && is_quantized(output.array.dtype())) output.kept = output.array.dtype();
     output.multipliers = std::move(of_output);
     tensors.push_back(std::move(output));
@@ -274,7 +280,7 @@ class TensorTypes {
   DType of(const SourceTensor& tensor) const {
     if (tensor.kept) return *tensor.kept;
     if (const auto fixed = fixed_type(tensor)) return *fixed;
-    return gguf_matrix_type(type_, kind_, tensor.target, tensor.array.shape());
+    return gguf_matrix_type(type_, kind_, tensor.target, tensor.shape());
   }
 
   // general.file_type, if one type tells of all, and for blocks the version of their formats.
@@ -328,8 +334,8 @@ void use_importance(const io::ImportanceMatrix& importance,
       continue;
     }
     ++used;
-    const auto columns = static_cast<size_t>(tensor.array.shape()[-1]);
     const Shape shape = tensor.shape();
+    const auto columns = static_cast<size_t>(shape[-1]);
     const auto matrices = static_cast<size_t>(shape.rank() == 3 ? shape[0] : 1);
     if (found->second.size() == columns || found->second.size() == columns * matrices) continue;
     fail(ErrorKind::kMismatch, place, ": ", quoted(tensor.target), " has ", found->second.size(),

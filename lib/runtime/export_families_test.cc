@@ -327,6 +327,33 @@ TEST_CASE("Nemotron-H, Mamba-2 and Falcon-H1 are trained, whole and by additions
   }
 }
 
+TEST_CASE("GPT-2 is trained, whole and by additions, from directories and GGUF") {
+  const io::Json config = {{"model_type", "gpt2"}, {"n_embd", 32},  {"n_layer", 2},
+                           {"n_head", 2},          {"n_inner", 48}, {"n_positions", 64},
+                           {"vocab_size", 300}};
+  check_training_on(
+      random_base(config),
+      {.adapter =
+           [&](const NamedArrays& adapter, const std::string& place, bool) {
+             const std::string layer = "base_model.model.transformer.h.1.";
+             CHECK(adapter.at(layer + "attn.c_attn.lora_B.weight").shape()[0] == 96);
+             CHECK(adapter.at(layer + "mlp.c_proj.lora_A.weight").shape()[1] == 48);
+             CHECK(io::read_json(place + "/adapter_config.json")["fan_in_fan_out"] == true);
+           },
+       .whole =
+           [&](const NamedArrays& tensors, const std::string& place) {
+             CHECK(tensors.at("transformer.h.0.attn.c_attn.weight").shape() == Shape{32, 96});
+             CHECK(tensors.at("transformer.h.1.mlp.c_proj.weight").shape() == Shape{48, 32});
+             const io::Json result = io::read_json(place + "/config.json");
+             CHECK(result["n_inner"] == 48);
+             CHECK(result["n_positions"] == 64);
+             for (const char* key : {"hidden_size", "intermediate_size", "conv1d_out_in",
+                                     "rms_norm_eps", "rope_theta"}) {
+               CHECK_FALSE(result.contains(key));
+             }
+           }});
+}
+
 TEST_CASE("Gemma 4 is trained, whole and by additions, from directories and GGUF") {
   for (const bool has_experts : {false, true}) {
     io::Json config = mixture_config("gemma4_text");

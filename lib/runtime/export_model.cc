@@ -12,6 +12,7 @@
 #include "lib/io/atomic_file.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/write_safetensors.h"
+#include "lib/nn/conv1d.h"
 #include "lib/nn/parameters.h"
 #include "lib/runtime/lora.h"
 #include "lib/runtime/prompt_format.h"
@@ -218,7 +219,7 @@ void write_adapter(const std::string& directory, const ExportedModel& model, con
   io::Json config = adapter_config(base_path, *lora.rank, lora.alpha, lora_targets(model.weights));
   config["lora_dropout"] = lora.dropout;
   config["use_rslora"] = lora.rslora;
-  config["fan_in_fan_out"] = model.in_out_weights;
+  config["fan_in_fan_out"] = nn::has_conv1d(model.config);
   name_parameters(model.config, model.weights, config);
   // Two additions that have become one (fused_inputs.h) have the sum of their ranks.
   for (const auto& [name, array] : model.weights) {

@@ -17,7 +17,6 @@ struct ExportedModel {
   // What the training began with, whose token ids, end tokens and sampling settings are kept; null:
   // a new model, or another tokenizer.
   const io::ModelFiles* base = nullptr;
-  bool in_out_weights = false;  // adapters: PEFT's fan_in_fan_out, for GPT-2's layers
 };
 
 // The names of all files that write_model and write_adapter may write.

@@ -54,10 +54,10 @@ const GgufFileType& gguf_file_type(std::string_view name) {
 
 DType gguf_wanted_type(const GgufFileType& type, const GgufModelKind& model,
                        std::string_view name) {
-  // Small, and choose experts; small, and vectors of each expert or head.
-  for (const char* end :
-       {".ffn_gate_inp.weight", ".ffn_gate_inp_shexp.weight", "_exps.bias", "_norm.weight",
-        ".ssm_conv1d.weight", ".shortconv.conv.weight", ".ssm_a", ".ssm_d"}) {
+  // Small, and choose experts; small, and vectors of each expert, head or position.
+  for (const char* end : {".ffn_gate_inp.weight", ".ffn_gate_inp_shexp.weight", "_exps.bias",
+                          "_norm.weight", ".ssm_conv1d.weight", ".shortconv.conv.weight", ".ssm_a",
+                          ".ssm_d", "position_embd.weight"}) {
     if (name.ends_with(end)) return DType::kF32;
   }
   if (type.experts && name.ends_with("_exps.weight")) return *type.experts;

@@ -487,12 +487,8 @@ void GraphTask::restore(const TaskState& state) {
 }
 
 void GraphTask::export_model(const std::string& directory) {
-  ExportedModel model = {config_,
-                         weights(),
-                         recipe_.exported.dtype,
-                         &data_,
-                         recipe_.tokenizer.path ? nullptr : base_.get(),
-                         parameters_.has_in_out_weights()};
+  ExportedModel model = {config_, weights(), recipe_.exported.dtype, &data_,
+                         recipe_.tokenizer.path ? nullptr : base_.get()};
   if (recipe_.lora.rank && recipe_.exported.merge_lora) model.weights = parameters_.merged();
   to_hugging_face(model.weights, model.config);
   if (!recipe_.lora.rank || recipe_.exported.merge_lora) {

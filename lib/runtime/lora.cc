@@ -15,6 +15,7 @@
 #include "lib/io/layer_windows.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/torch_file.h"
+#include "lib/nn/conv1d.h"
 #include "lib/nn/fused_layers.h"
 #include "lib/nn/gated_delta_net.h"
 #include "lib/nn/multipliers.h"
@@ -362,6 +363,9 @@ LoraAdapter adapter_of_gguf(const std::string& path, const io::Json& model_confi
     reorder_rows(adapter.replaced, model_config, false);
   }
   if (!nn::has_multiplied_weights(model_config)) move_multipliers(adapter, model_config, true);
+  if (nn::conv1d_order(model_config) == nn::WeightOrder::kInOut) {
+    nn::turn_conv1d_weights(model_config, adapter.replaced);
+  }
   if (nn::may_tile_heads(model_config) && !nn::has_tiled_heads(model_config)) {
     reorder_heads(adapter.tensors, model_config, false);
     reorder_heads(adapter.replaced, model_config, false);
@@ -413,6 +417,9 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
     part_inputs(model_config, adapter.tensors, &adapter.options);
     part_inputs(model_config, adapter.replaced, nullptr);
   }
+  if (nn::conv1d_order(model_config) == nn::WeightOrder::kOutIn) {
+    nn::turn_conv1d_weights(model_config, adapter.replaced);
+  }
   for (auto& [name, array] : adapter.replaced) {
     const double shift = norm_shift(model_config, name, 1);
     if (shift != 0) array = shifted(array, -shift);
@@ -422,9 +429,10 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
 
 // The model's weight at `place` with the addition worked in, as PEFT's merge_and_unload has it:
 // W + scale · B A, with a magnitude m (DoRA, Liu et al. 2024) the rows of that, one for each
-// output, brought to the length m. Embeddings and GPT-2's layers have a column per output. Rounded
-// to the weight's type, of a quantised one to float16.
-Array worked_in(const LoraAdapter& adapter, const std::string& place, const Array& weight) {
+// output, brought to the length m. Embeddings have a column per output, and so have GPT-2's layers,
+// but in GGUF. Rounded to the weight's type, of a quantised one to float16.
+Array worked_in(const LoraAdapter& adapter, const std::string& place, const Array& weight,
+                const io::Json& model_config) {
   const auto find = [&](std::string_view name) {
     const auto found = adapter.tensors.find(place + std::string(name));
     return found == adapter.tensors.end() ? Array() : found->second;
@@ -436,7 +444,9 @@ Array worked_in(const LoraAdapter& adapter, const std::string& place, const Arra
          quoted(place + std::string(name)), !found.empty() ? " has shape " : " is missing",
          !found.empty() ? to_string(found.shape()) : "", ", expected ", to_string(expected));
   };
-  const bool in_out = is_embedding(place) || place.starts_with("transformer.h.");
+  const bool in_out =
+      is_embedding(place) || (nn::is_conv1d_weight(model_config, place + "weight") &&
+                              nn::conv1d_order(model_config) == nn::WeightOrder::kInOut);
   const auto [rank, scale] = adapter.options.of(place);
   const Shape& shape = weight.shape();
   if (shape.rank() != 2) {
@@ -461,14 +471,14 @@ Array worked_in(const LoraAdapter& adapter, const std::string& place, const Arra
   return nn::stored_as(sum.eval(), dtype);
 }
 
-void work_in(LoraAdapter& adapter, NamedArrays& tensors) {
+void work_in(LoraAdapter& adapter, const io::Json& model_config, NamedArrays& tensors) {
   for (const std::string& place : places_in_weights(adapter)) {
     const auto weight = tensors.find(place + "weight");
     if (weight == tensors.end()) {
       fail(ErrorKind::kMismatch, "the adapter has an addition to ", quoted(place + "weight"),
            ", the model has no such tensor");
     }
-    weight->second = worked_in(adapter, place, weight->second);
+    weight->second = worked_in(adapter, place, weight->second, model_config);
     for (const std::string_view part : {kLoraA, kLoraB, kMagnitude}) {
       adapter.tensors.erase(place + std::string(part));
     }
@@ -585,7 +595,7 @@ void apply_adapter(LoraAdapter& adapter, io::Json& model_config, NamedArrays& te
   check_complete(adapter, tensors);
   untie_head(adapter, model_config, tensors);
   replace_tensors(adapter.replaced, tensors);
-  work_in(adapter, tensors);
+  work_in(adapter, model_config, tensors);
 }
 
 void reorder_heads_and_rows(NamedArrays& tensors, const io::Json& model_config, bool to_gguf) {

@@ -6,6 +6,7 @@
 #include "lib/io/backbone_names.h"
 #include "lib/io/fused_experts.h"
 #include "lib/io/model_files.h"
+#include "lib/nn/conv1d.h"
 #include "lib/nn/fused_layers.h"
 #include "lib/nn/latent_attention.h"
 #include "lib/nn/rope.h"
@@ -84,6 +85,9 @@ bool to_hugging_face(NamedArrays& tensors, io::Json& config) {
     if (const double shift = norm_shift(config, name, 1); shift != 0) array = shifted(array, shift);
   }
   name_log_rates(tensors);
+  if (nn::conv1d_order(config) == nn::WeightOrder::kOutIn) {
+    nn::turn_conv1d_weights(config, tensors);
+  }
   if (nn::has_inputs_apart(config)) join_inputs(config, tensors, nullptr);
   nn::join_latent_rows(tensors);
   fuse_experts(tensors, config);
@@ -127,7 +131,7 @@ void nest_rope_parameters(io::Json& config) {
 void erase_added_keys(io::Json& config) {
   nest_rope_parameters(config);
   for (const char* key : {"rope_interleaved", "linear_heads_tiled", "linear_inputs_apart",
-                          "multipliers_in_weights", "mtp_num_hidden_layers"}) {
+                          "multipliers_in_weights", "conv1d_out_in", "mtp_num_hidden_layers"}) {
     config.erase(key);
   }
   config.erase(kOffset);
@@ -135,6 +139,7 @@ void erase_added_keys(io::Json& config) {
   if (io::norm_epsilon_key(io::get_string(config, "model_type", "")) != kRmsEpsilon) {
     config.erase(kRmsEpsilon);
   }
+  io::restore_own_keys(config);
 }
 
 }  // namespace lumen::runtime

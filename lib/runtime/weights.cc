@@ -136,7 +136,8 @@ uint64_t packed_bytes(std::span<const PackableWeight> weights) {
 uint64_t product_weight_bytes(const graph::Tensor& output) {
   double bytes = 0;
   for_each_input(output, [&](const graph::Node& node, size_t i, bool is_weight) {
-    if (!is_weight) return;
+    const bool is_factor = node.op->name == "matmul" && graph::is_constant(*node.inputs[i]);
+    if (!is_weight && !is_factor) return;
     const double part = node.op->part_read ? node.op->part_read(node, i) : 1;
     bytes += part * static_cast<double>(node.inputs[i]->value.bytes());
   });

@@ -29,8 +29,9 @@ std::vector<PackableWeight> packable_weights(const graph::Tensor& output);
 // Bytes of their panels if all panels of a matrix are like its first.
 uint64_t packed_bytes(std::span<const PackableWeight> weights);
 
-// Bytes of the weights of linear layers that `output` reads for one token, in whatever layout: of
-// experts those of as many as are chosen.
+// Bytes of the weights of linear layers, and of other constants it multiplies by (GPT-2's layers,
+// heads of latent attention), that `output` reads for one token, in whatever layout: of experts
+// those of as many as are chosen.
 uint64_t product_weight_bytes(const graph::Tensor& output);
 
 // Whether all weights of linear layers that `output` reads are quantised and multiplied as panels:
