@@ -1,13 +1,16 @@
 #include "lib/text/gguf_files.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
+#include "lib/text/byte_level.h"
 #include "lib/text/gguf_pre_tokenizer.h"
 #include "lib/text/gguf_vocabulary.h"
 #include "lib/text/tokenizer_formats.h"
 #include "lib/text/train/trainers.h"
+#include "lib/text/utf8.h"
 
 namespace lumen::text {
 namespace {
@@ -40,6 +43,32 @@ io::Json merging_model(const io::GgufFile& file, const GgufVocabulary& vocabular
     for (size_t i = 0; i < list->size(); ++i) merges.push_back(std::string(list->string_at(i)));
   }
   return bpe_model(std::move(vocab), std::move(merges));
+}
+
+// Whether all tokens that a text may spell are single characters, spelled in bytes.
+bool has_characters_alone(const GgufVocabulary& vocabulary) {
+  const std::vector<std::string> tokens = tokens_of(vocabulary, GgufTokenType::kNormal);
+  return std::all_of(tokens.begin(), tokens.end(), [](const std::string& token) {
+    const auto bytes = bytes_of_spelling(token);
+    return bytes && is_one_character(*bytes);
+  });
+}
+
+// Of such a vocabulary, which needs no merges: tokenizers asks that all they make are tokens.
+std::string characters_json(const GgufVocabulary& vocabulary, const Tokenizer& tokenizer) {
+  io::Json vocab = io::Json::object();
+  for (int32_t id = 0; id < vocabulary.tokens->size(); ++id) {
+    const std::string token(vocabulary.tokens->text(id));
+    const bool is_normal = vocabulary.is(id, GgufTokenType::kNormal);
+    append_member(vocab, is_normal ? *bytes_of_spelling(token) : token, id);
+  }
+  return tokenizer_json({.model = bpe_model(std::move(vocab), io::Json::array()),
+                         .normalizer = nullptr,
+                         .pre_tokenizer = nullptr,
+                         .decoder = {{"type", "Fuse"}},
+                         .special_tokens = tokens_of(vocabulary, GgufTokenType::kControl),
+                         .user_defined = tokens_of(vocabulary, GgufTokenType::kUserDefined),
+                         .bos = first_token(vocabulary, tokenizer)});
 }
 
 std::string byte_level_bpe(const io::GgufFile& file, const GgufVocabulary& vocabulary,
@@ -194,6 +223,7 @@ std::vector<TokenizerFile> tokenizer_files(const io::GgufFile& file) {
   const GgufVocabulary vocabulary = read_gguf_vocabulary(file);
   const bool pieces = vocabulary.model == "llama", marked = vocabulary.model == "gemma4";
   if (!pieces && !marked && vocabulary.model != "gpt2") return {};
+  const bool characters = !pieces && !marked && has_characters_alone(vocabulary);
   io::Json config = config_of(vocabulary, *tokenizer);
   std::vector<TokenizerFile> files;
   try {
@@ -201,8 +231,9 @@ std::vector<TokenizerFile> tokenizer_files(const io::GgufFile& file) {
     files.push_back({"tokenizer.json",
                      pieces
                          ? sentencepiece_json(files[0].content, first_token(vocabulary, *tokenizer))
-                     : marked ? marked_bpe(file, vocabulary, *tokenizer)
-                              : byte_level_bpe(file, vocabulary, *tokenizer)});
+                     : marked     ? marked_bpe(file, vocabulary, *tokenizer)
+                     : characters ? characters_json(vocabulary, *tokenizer)
+                                  : byte_level_bpe(file, vocabulary, *tokenizer)});
     // Where merging by score is not the same as merging by rank, tokenizer.model stands alone.
     for (const TokenizerConfig beside = {config, {}, {}}; !files.empty(); files.pop_back()) {
       const std::string& content = files.back().content;

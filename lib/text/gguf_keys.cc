@@ -8,6 +8,7 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/gguf.h"
+#include "lib/text/byte_level.h"
 #include "lib/text/gguf_pre_tokenizer.h"
 #include "lib/text/gguf_vocabulary.h"
 #include "lib/text/sentencepiece_model.h"
@@ -148,8 +149,43 @@ class Keys {
       } else {
         score_merged_tokens();
       }
+    } else if (has_characters_alone()) {
+      describe_characters();
     } else {
       describe_byte_level(io::get_bool(model, "ignore_merges", false));
+    }
+  }
+
+  // Whether texts become their characters, without those that are no tokens.
+  bool has_characters_alone() const {
+    const auto is_null = [&](const char* part) {
+      return io::find_value(source_.json, part) == nullptr;
+    };
+    if (!is_null("normalizer") || !is_null("pre_tokenizer") || tokenizer_->special_ids().unk) {
+      return false;
+    }
+    for (int32_t id = 0; id < rows_; ++id) {
+      if (is_plain(id) && !is_one_character(tokens_[static_cast<size_t>(id)])) return false;
+    }
+    return true;
+  }
+
+  // As BPE of bytes that only joins those of a character, one after the other: what comes between
+  // need not be a token.
+  void describe_characters() {
+    model_ = "gpt2";
+    pre_ = "gpt-2";
+    std::unordered_set<std::string> seen;
+    for (int32_t id = 0; id < rows_; ++id) {
+      if (!is_plain(id)) continue;
+      std::string spelling;
+      for (const char byte : std::exchange(tokens_[static_cast<size_t>(id)], "")) {
+        const std::string_view next = byte_character(static_cast<uint8_t>(byte));
+        std::string merge = str(spelling, " ", next);
+        if (!spelling.empty() && seen.insert(merge).second) merges_.push_back(std::move(merge));
+        spelling += next;
+      }
+      tokens_[static_cast<size_t>(id)] = std::move(spelling);
     }
   }
 
@@ -203,7 +239,7 @@ class Keys {
 
   [[noreturn]] static void refuse(const std::string& found) {
     fail(ErrorKind::kUnsupported, found, " cannot be written into a GGUF file; possible are ",
-         "byte-level BPE, and BPE with bytes as fallback (Llama 2, Mistral)");
+         "byte-level BPE, BPE with bytes as fallback (Llama 2, Mistral), and characters");
   }
 
   const DirectoryVocabulary& source_;

@@ -6,6 +6,8 @@
 #include "lib/base/testing.h"
 #include "lib/io/atomic_file.h"
 #include "lib/io/test_files.h"
+#include "lib/text/byte_level.h"
+#include "lib/text/gguf_files.h"
 #include "lib/text/gguf_pre_tokenizer.h"
 #include "lib/text/gguf_vocabulary.h"
 #include "lib/text/tokenizer.h"
@@ -86,7 +88,8 @@ void check_same(const Tokenizer& a, const Tokenizer& b, bool exact) {
   }
 }
 
-void check_round_trip(const std::string& directory, const std::string& kind) {
+// `spelled`: tokens that are characters here have those of their bytes there.
+void check_round_trip(const std::string& directory, const std::string& kind, bool spelled = false) {
   const auto original = load_tokenizer(directory);
   constexpr int32_t kSpare = 7;
   io::ModelFiles model = model_in(directory, original->vocab_size() + kSpare);
@@ -108,9 +111,17 @@ void check_round_trip(const std::string& directory, const std::string& kind) {
   CHECK(vocabulary.is(copy->vocab_size() - 1, GgufTokenType::kUnused));
   CHECK(vocabulary.is(start, GgufTokenType::kControl));
   for (int32_t id = 0; id < original->vocab_size(); ++id) {
-    REQUIRE(copy->token_text(id) == original->token_text(id));
+    std::string text(copy->token_text(id));
+    if (spelled && !copy->is_special(id)) text = *bytes_of_spelling(text);
+    REQUIRE(text == original->token_text(id));
   }
   check_same(*original, *copy, true);
+  // And back, in files of a directory.
+  const std::string again = temporary_directory();
+  for (const TokenizerFile& each : tokenizer_files(*file)) {
+    io::write_file_atomically(again + "/" + each.name, each.content);
+  }
+  check_same(*original, *load_tokenizer(again), true);
 }
 
 io::Json split_by(const std::string& pattern) {
@@ -138,6 +149,8 @@ io::Json sequence(const io::Json& first, const io::Json& second) {
 
 TEST_CASE("trained vocabularies keep their tokens in GGUF") {
   check_round_trip(trained(TokenizerKind::kByteLevelBpe), "GGUF gpt2, gpt-2");
+  const std::string characters = trained(TokenizerKind::kCharacters);
+  check_round_trip(characters, "GGUF gpt2, gpt-2", true);
   const std::string pieces = trained(TokenizerKind::kSentencePieceBpe);
   check_round_trip(pieces, "GGUF llama");
   std::filesystem::remove(pieces + "/tokenizer.json");
@@ -215,7 +228,9 @@ TEST_CASE("vocabularies that GGUF does not have are refused") {
   CHECK(contains(why(unigram), "Unigram (tokenizer.json) cannot be written"));
   std::filesystem::remove(unigram + "/tokenizer.json");
   CHECK(contains(why(unigram), "not BPE"));
-  CHECK(contains(why(trained(TokenizerKind::kCharacters)), "without bytes as fallback"));
+  CHECK(contains(why(trained(TokenizerKind::kCharacters,
+                             [](io::Json& json) { json["model"]["unk_token"] = "a"; })),
+                 "without bytes as fallback"));
   CHECK(contains(why(trained(TokenizerKind::kByteLevelBpe), ErrorKind::kMismatch, 100),
                  "do not belong together"));
   CHECK(contains(

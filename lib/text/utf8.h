@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "lib/base/strings.h"
+
 namespace lumen::text {
 
 // Bytes of the character that begins with `lead`, by its upper bits alone: how llama.cpp and
@@ -12,6 +14,11 @@ namespace lumen::text {
 inline size_t character_bytes(char lead) {
   constexpr uint8_t kBytes[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 4};
   return kBytes[static_cast<uint8_t>(lead) >> 4];
+}
+
+// Whether `text` is one character, in valid UTF-8.
+inline bool is_one_character(std::string_view text) {
+  return !text.empty() && text.size() == character_bytes(text[0]) && is_valid_utf8(text);
 }
 
 // What SentencePiece writes for a space (U+2581).
