@@ -55,20 +55,18 @@ bool has_characters_alone(const GgufVocabulary& vocabulary) {
 }
 
 // Of such a vocabulary, which needs no merges: tokenizers asks that all they make are tokens.
-std::string characters_json(const GgufVocabulary& vocabulary, const Tokenizer& tokenizer) {
+std::string character_bpe(const GgufVocabulary& vocabulary, const Tokenizer& tokenizer) {
   io::Json vocab = io::Json::object();
   for (int32_t id = 0; id < vocabulary.tokens->size(); ++id) {
     const std::string token(vocabulary.tokens->text(id));
     const bool is_normal = vocabulary.is(id, GgufTokenType::kNormal);
     append_member(vocab, is_normal ? *bytes_of_spelling(token) : token, id);
   }
-  return tokenizer_json({.model = bpe_model(std::move(vocab), io::Json::array()),
-                         .normalizer = nullptr,
-                         .pre_tokenizer = nullptr,
-                         .decoder = {{"type", "Fuse"}},
-                         .special_tokens = tokens_of(vocabulary, GgufTokenType::kControl),
-                         .user_defined = tokens_of(vocabulary, GgufTokenType::kUserDefined),
-                         .bos = first_token(vocabulary, tokenizer)});
+  TokenizerJson parts = parts_of_characters(std::move(vocab));
+  parts.special_tokens = tokens_of(vocabulary, GgufTokenType::kControl);
+  parts.user_defined = tokens_of(vocabulary, GgufTokenType::kUserDefined);
+  parts.bos = first_token(vocabulary, tokenizer);
+  return tokenizer_json(std::move(parts));
 }
 
 std::string byte_level_bpe(const io::GgufFile& file, const GgufVocabulary& vocabulary,
@@ -232,7 +230,7 @@ std::vector<TokenizerFile> tokenizer_files(const io::GgufFile& file) {
                      pieces
                          ? sentencepiece_json(files[0].content, first_token(vocabulary, *tokenizer))
                      : marked     ? marked_bpe(file, vocabulary, *tokenizer)
-                     : characters ? characters_json(vocabulary, *tokenizer)
+                     : characters ? character_bpe(vocabulary, *tokenizer)
                                   : byte_level_bpe(file, vocabulary, *tokenizer)});
     // Where merging by score is not the same as merging by rank, tokenizer.model stands alone.
     for (const TokenizerConfig beside = {config, {}, {}}; !files.empty(); files.pop_back()) {

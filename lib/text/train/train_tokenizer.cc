@@ -119,6 +119,13 @@ io::Json bpe_model(io::Json vocab, io::Json merges) {
   return model;
 }
 
+TokenizerJson parts_of_characters(io::Json vocab) {
+  TokenizerJson parts;
+  parts.model = bpe_model(std::move(vocab), io::Json::array());
+  parts.decoder = {{"type", "Fuse"}};  // without one the pieces would be joined with spaces
+  return parts;
+}
+
 void set_space_marks(bool add_prefix, TokenizerJson& parts) {
   const std::string mark(kSpaceMark);
   io::Json normalizers = io::Json::array();
@@ -223,16 +230,11 @@ std::string characters_json(const Texts& texts, const TokenizerTraining& options
     append_utf8(character, code_point);
     append_member(vocabulary, character, vocabulary.size());
   }
-  io::Json model = bpe_model(std::move(vocabulary), io::Json::array());
-  if (limited) model["unk_token"] = "<unk>";
-  // Without a decoder the pieces would be joined with spaces.
-  return tokenizer_json({.model = std::move(model),
-                         .normalizer = nullptr,
-                         .pre_tokenizer = nullptr,
-                         .decoder = {{"type", "Fuse"}},
-                         .special_tokens = special,
-                         .user_defined = {},
-                         .bos = options.bos});
+  TokenizerJson parts = parts_of_characters(std::move(vocabulary));
+  if (limited) parts.model["unk_token"] = "<unk>";
+  parts.special_tokens = special;
+  parts.bos = options.bos;
+  return tokenizer_json(std::move(parts));
 }
 
 std::vector<TokenizerFile> make_tokenizer(const std::vector<std::string_view>& texts,

@@ -39,6 +39,8 @@ std::string tokenizer_json(TokenizerJson parts);
 
 // TokenizerJson::model of byte-pair encoding, without more than `vocab` and `merges`.
 io::Json bpe_model(io::Json vocab, io::Json merges);
+// The parts of one whose tokens are single characters, those of `vocab`; special ones not yet.
+TokenizerJson parts_of_characters(io::Json vocab);
 // Sets normalizer and decoder to those that mark spaces (kSpaceMark), with `add_prefix` one before
 // every text too.
 void set_space_marks(bool add_prefix, TokenizerJson& parts);
