@@ -16,6 +16,16 @@ struct Renaming {
 // one, of some models in GGUF only; or none rotates.
 enum class RotaryRows { kHalves, kPairsInGguf, kPairs, kNone };
 
+// What the keys of an architecture's files tell of its layers.
+enum class LayerKeys {
+  kAlike,   // all attend, with the same heads, and have the same feed-forward length
+  kSome,    // some attend: those with heads of keys
+  kSingle,  // a layer attends, or has a feed-forward length, or neither
+  kUnlike,  // heads and lengths of layers differ; their family's functions read and write them
+  kLatent,  // all have latent attention; key_length and value_length are what caches hold
+  kNone,    // none attends
+};
+
 struct Architecture {
   std::string_view name;        // general.architecture
   std::string_view model_type;  // of a config.json; Llama and OLMo 2 with windows, Llama with
@@ -25,6 +35,8 @@ struct Architecture {
   std::span<const Renaming> own_tensors = {};    // of a layer, before those that all have
   std::span<const Renaming> model_tensors = {};  // that are there once, likewise
   std::string_view layers = "model.layers.";     // what names of a layer's tensors begin with
+  LayerKeys keys = LayerKeys::kAlike;
+  bool has_layer_norms = false;  // instead of norms of RMS
 };
 
 // Throws Error(kUnsupported) naming the supported ones.

@@ -8,7 +8,6 @@
 #include "lib/base/limits.h"
 #include "lib/io/gguf_architecture.h"
 #include "lib/io/gguf_families.h"
-#include "lib/io/layer_windows.h"
 #include "lib/io/model_formats.h"
 
 namespace lumen::io {
@@ -48,13 +47,9 @@ Json rope_scaling(const ArchitectureKeys& keys) {
   return scaling;
 }
 
-// By the kind of norm that all files of an architecture have.
-const char* epsilon_key(std::string_view architecture) {
-  for (const std::string_view other :
-       {"nemotron", "phi2", "starcoder2", "command-r", "cohere2", "gpt2"}) {
-    if (architecture == other) return "attention.layer_norm_epsilon";
-  }
-  return "attention.layer_norm_rms_epsilon";
+const char* epsilon_key(const Architecture& architecture) {
+  return architecture.has_layer_norms ? "attention.layer_norm_epsilon"
+                                      : "attention.layer_norm_rms_epsilon";
 }
 
 int64_t vocabulary(const GgufFile& file, const ArchitectureKeys& keys) {
@@ -109,48 +104,10 @@ void write_rope_scaling(const Json& scaling, bool may_not_truncate, const KeyWri
   }
 }
 
-// Whether the files say that layers have no attention in that these have no heads of keys.
-bool may_lack_attention(std::string_view architecture) {
-  return architecture == "lfm2" || architecture == "lfm2moe" || architecture == "granitehybrid" ||
-         architecture.starts_with("nemotron_h");
-}
-
-// Of such a model, which layers have none.
-std::vector<bool> layers_without_attention(const Json& config, std::string_view architecture) {
-  if (architecture.starts_with("lfm2")) return convolution_layers(config);
-  if (architecture == "granitehybrid") return mamba_layers(config);
-  std::vector<bool> without;
-  for (const SingleLayer layer : single_layers(config)) {
-    without.push_back(layer != SingleLayer::kAttention);
-  }
-  return without;
-}
-
-// Of Nemotron-H, the feed-forward length of each layer, by which readers know what a layer is.
-std::vector<int32_t> single_lengths(const Json& config) {
-  const bool has_experts = expert_count(config) > 0;
-  const int64_t length =
-      get_int(config, has_experts ? "moe_intermediate_size" : "intermediate_size", 1, limits::kDim);
-  std::vector<int32_t> lengths;
-  for (const SingleLayer layer : single_layers(config)) {
-    const bool has_any = layer == SingleLayer::kMlp || layer == SingleLayer::kExperts;
-    lengths.push_back(has_any ? static_cast<int32_t>(length) : 0);
-  }
-  return lengths;
-}
-
 // A count that some layers have and the others, with 0, do not; at least 1.
 int64_t largest(const ArchitectureKeys& keys, std::string_view key, int64_t layers, int64_t hi) {
   const std::vector<int64_t> counts = keys.per_layer(key, layers, hi);
   return std::max<int64_t>(1, *std::max_element(counts.begin(), counts.end()));
-}
-
-// Whether any layer has a tensor of this name: "attn_q.bias".
-bool has_in_layers(const GgufFile& file, int64_t layers, std::string_view part) {
-  for (int64_t i = 0; i < layers; ++i) {
-    if (file.find_tensor(str("blk.", i, ".", part)) != nullptr) return true;
-  }
-  return false;
 }
 
 }  // namespace
@@ -158,15 +115,16 @@ bool has_in_layers(const GgufFile& file, int64_t layers, std::string_view part) 
 Json config_of_gguf(const GgufFile& file) {
   const Architecture& architecture =
       find_architecture(file.metadata.get_string("general.architecture"));
-  const ArchitectureKeys keys(file.metadata, architecture.name);
+  const ArchitectureKeys keys(file, architecture.name);
   if (expert_count(keys) > 0) require_experts_known(architecture);
   const int64_t dim = keys.integer("embedding_length", limits::kDim);
-  const bool attends = architecture.name != "mamba2";  // whose files have 0 heads
+  const LayerKeys form = architecture.keys;
+  const bool attends = form != LayerKeys::kNone;  // or files have 0 heads
   const int64_t heads = attends ? keys.uniform("attention.head_count", limits::kHeads) : 1;
   const int64_t layers = keys.integer("block_count", limits::kLayers);
   int64_t kv_heads = heads;
-  const bool unlike = architecture.name == "gemma4";      // layers
-  if (may_lack_attention(architecture.name) || unlike) {  // of the layers with attention, or some
+  const bool unlike = form == LayerKeys::kUnlike, single = form == LayerKeys::kSingle;
+  if (form == LayerKeys::kSome || single || unlike) {  // of the layers with attention, or some
     kv_heads = largest(keys, kKvHeads, layers, limits::kHeads);
   } else if (attends && keys.has(kKvHeads)) {
     kv_heads = keys.uniform(kKvHeads, limits::kHeads);
@@ -177,7 +135,7 @@ Json config_of_gguf(const GgufFile& file) {
   const bool rotates_all = rotary_dim == head_dim;
   const bool reordered = architecture.rotary == RotaryRows::kPairsInGguf;
   // Heads of latent attention have a part that rotates, and sizes of their own.
-  const bool latent = architecture.name == "deepseek2";
+  const bool latent = form == LayerKeys::kLatent;
   const bool alike = value_dim == head_dim && rotary_dim <= head_dim;
   if (!latent && (!alike || (reordered && !rotates_all))) {
     fail(ErrorKind::kUnsupported, "keys of size ", head_dim, " with values of size ", value_dim,
@@ -186,7 +144,6 @@ Json config_of_gguf(const GgufFile& file) {
   // Where all layers have experts some files tell of those alone.
   const bool has_length = keys.has(kLength) || !keys.has(kExpertLength);
   const char* const length = has_length ? kLength : kExpertLength;
-  const bool single = architecture.model_type == "nemotron_h";
   Json config = {
       {"model_type", architecture.model_type},
       {"hidden_size", dim},
@@ -197,7 +154,7 @@ Json config_of_gguf(const GgufFile& file) {
       {"num_attention_heads", heads},
       {"num_key_value_heads", kv_heads},
       {"head_dim", latent ? rotary_dim : head_dim},
-      {"rms_norm_eps", keys.number(epsilon_key(architecture.name))},
+      {"rms_norm_eps", keys.number(epsilon_key(architecture))},
       {"rope_theta", keys.number("rope.freq_base", 10000.0)},
       {"rope_scaling", rope_scaling(keys)},
       {"rope_interleaved", architecture.rotary == RotaryRows::kPairsInGguf ||
@@ -205,9 +162,8 @@ Json config_of_gguf(const GgufFile& file) {
       {"vocab_size", vocabulary(file, keys)},
       {"max_position_embeddings", keys.integer("context_length", limits::kContext)},
       {"tie_word_embeddings", file.find_tensor("output.weight") == nullptr},
-      {"attention_bias",
-       has_in_layers(file, layers, "attn_q.bias") || has_in_layers(file, layers, "attn_qkv.bias")},
-      {"mlp_bias", has_in_layers(file, layers, "ffn_up.bias")},
+      {"attention_bias", keys.has_in_layers("attn_q.bias") || keys.has_in_layers("attn_qkv.bias")},
+      {"mlp_bias", keys.has_in_layers("ffn_up.bias")},
   };
   config[norm_epsilon_key(architecture.model_type)] = Json(config["rms_norm_eps"]);
   if (!rotates_all && !latent) {
@@ -222,48 +178,25 @@ Json config_of_gguf(const GgufFile& file) {
                               {"attention_factor", keys.number(kYarnAttention, 1.0)}};
   }
   read_family_keys(architecture.name, keys, config);
-  // Some files of GLM-4.7-Flash do not say by which scores experts are chosen.
-  if (latent && expert_count(keys) > 0) {
-    const int64_t first = config["first_k_dense_replace"].get<int64_t>();
-    const bool corrected = file.find_tensor(str("blk.", first, ".exp_probs_b.bias")) != nullptr;
-    if (corrected) set_sigmoid_scores(config);
-  }
-  if (unlike) {  // layers that see all may take what their keys are made of as values
-    const Json& types = config["layer_types"];
-    const auto global = std::find(types.begin(), types.end(), "full_attention") - types.begin();
-    const bool has_own = file.find_tensor(str("blk.", global, ".attn_v.weight")) != nullptr;
-    config["attention_k_eq_v"] = !has_own;
-  }
-  if (architecture.name == "glm4moe") {
-    config["use_qk_norm"] = file.find_tensor("blk.0.attn_q_norm.weight") != nullptr;
-  }
-  const bool has_conv_bias = has_in_layers(file, layers, "ssm_conv1d.bias");
-  if (architecture.name == "granitehybrid") config["mamba_conv_bias"] = has_conv_bias;
-  if (single || !attends) config["use_conv_bias"] = has_conv_bias;
-  if (architecture.name == "falcon-h1") {
-    config["mamba_conv_bias"] = has_conv_bias;
-    config["mamba_rms_norm"] = has_in_layers(file, layers, "ssm_norm.weight");
-  }
-  if (architecture.name == "qwen3next") {
-    config["linear_inputs_apart"] = file.find_tensor("blk.0.attn_gate.weight") != nullptr;
-  }
   return config;
 }
 
 void set_gguf_config(const Json& config, GgufWriter& writer) {
-  const std::string architecture = gguf_architecture(config);
-  writer.set("general.architecture", architecture);
-  const KeyWriter keys(architecture, writer);
+  const std::string name = gguf_architecture(config);
+  const Architecture& architecture = find_architecture(name);
+  writer.set("general.architecture", name);
+  const KeyWriter keys(name, writer);
   const int64_t head_dim = get_int(config, "head_dim", 1, limits::kDim);
   const double rotated = get_number(config, "partial_rotary_factor", 0, 1, 1);
   int64_t key_dim = head_dim, value_dim = head_dim;
-  const bool latent = architecture == "deepseek2", unlike = architecture == "gemma4";
+  const LayerKeys form = architecture.keys;
+  const bool latent = form == LayerKeys::kLatent, unlike = form == LayerKeys::kUnlike;
   if (unlike) key_dim = value_dim = get_int(config, "global_head_dim", 1, limits::kDim);
   if (latent) {
     key_dim += get_int(config, "qk_nope_head_dim", 1, limits::kDim);
     value_dim = get_int(config, "v_head_dim", 1, limits::kDim);
   }
-  const bool attends = architecture != "mamba2";
+  const bool attends = form != LayerKeys::kNone;
   const std::pair<const char*, int64_t> integers[] = {
       {"context_length", get_int(config, "max_position_embeddings", 1, limits::kContext)},
       {"embedding_length", get_int(config, "hidden_size", 1, limits::kDim)},
@@ -275,25 +208,17 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
     keys.integer("attention.key_length", key_dim);
     keys.integer("attention.value_length", value_dim);
   }
-  if (architecture.starts_with("nemotron_h")) {
-    keys.set(kLength, single_lengths(config));
-  } else if (!unlike) {
+  const bool single = form == LayerKeys::kSingle;
+  if (!single && !unlike) {
     keys.integer(kLength, attends ? get_int(config, "intermediate_size", 1, limits::kDim) : 0);
   }
-  const int64_t kv_heads = get_int(config, "num_key_value_heads", 1, limits::kHeads);
-  if (may_lack_attention(architecture)) {
-    std::vector<int32_t> counts;
-    for (const bool has_none : layers_without_attention(config, architecture)) {
-      counts.push_back(has_none ? 0 : static_cast<int32_t>(kv_heads));
-    }
-    keys.set(kKvHeads, counts);
-  } else if (!unlike && attends) {
-    keys.integer(kKvHeads, kv_heads);
+  if (form == LayerKeys::kAlike || latent) {
+    keys.integer(kKvHeads, get_int(config, "num_key_value_heads", 1, limits::kHeads));
   }
   keys.number(epsilon_key(architecture), get_number(config, "rms_norm_eps", 0, 1));
   const auto rotary_dim =
       static_cast<int64_t>(static_cast<double>(unlike ? key_dim : head_dim) * rotated + 1e-6);
-  if (attends && find_architecture(architecture).rotary != RotaryRows::kNone) {
+  if (attends && architecture.rotary != RotaryRows::kNone) {
     keys.integer("rope.dimension_count", rotary_dim);
     keys.number("rope.freq_base", rope_base(config, rotary_dim));
   }
@@ -302,9 +227,9 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
   if (const Json* found = find_value(config, "rope_scaling")) {
     Json scaling = *found;
     if (latent) scaling.erase("attention_factor");  // of which readers have another idea
-    write_rope_scaling(scaling, architecture == "gpt-oss", keys);
+    write_rope_scaling(scaling, name == "gpt-oss", keys);
   }
-  write_family_keys(architecture, config, keys);
+  write_family_keys(name, config, keys);
 }
 
 }  // namespace lumen::io

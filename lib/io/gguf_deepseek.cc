@@ -35,13 +35,14 @@ void write_score_scale(const Json& config, const KeyWriter& keys) {
   if (is_yarn) keys.number(kYarnMultiplier, 0.1 * all);
 }
 
-}  // namespace
-
+// Experts are chosen as those of DeepSeek-V3.
 void set_sigmoid_scores(Json& config) {
   config["model_type"] = "deepseek_v3";
   config["topk_method"] = "noaux_tc";
   config["scoring_func"] = "sigmoid";
 }
+
+}  // namespace
 
 void read_deepseek2(const ArchitectureKeys& keys, Json& config) {
   leave_out_guessing_layers(keys, config);
@@ -64,7 +65,9 @@ void read_deepseek2(const ArchitectureKeys& keys, Json& config) {
     const bool sigmoid = read_grouped_experts(keys, /*only_sigmoid=*/false, config);
     config["topk_method"] = config["n_group"] > 1 ? "group_limited_greedy" : "greedy";
     config["scoring_func"] = "softmax";
-    if (sigmoid) set_sigmoid_scores(config);
+    // Some files of GLM-4.7-Flash do not say by which scores experts are chosen.
+    const int64_t first = config["first_k_dense_replace"].get<int64_t>();
+    if (sigmoid || keys.has_tensor(first, "exp_probs_b.bias")) set_sigmoid_scores(config);
   }
   Json& scaling = config["rope_scaling"];
   if (!scaling.is_object() || scaling["rope_type"] != "yarn") return;

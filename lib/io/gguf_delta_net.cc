@@ -84,6 +84,7 @@ void read_qwen35moe(const ArchitectureKeys& keys, Json& config) {
 
 void read_qwen3next(const ArchitectureKeys& keys, Json& config) {
   read_delta_net(keys, config);
+  config["linear_inputs_apart"] = keys.has_tensor(0, "attn_gate.weight");
   read_shared_experts(keys, true, config);
 }
 

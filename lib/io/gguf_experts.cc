@@ -126,6 +126,7 @@ void read_glm4moe(const ArchitectureKeys& keys, Json& config) {
   leave_out_guessing_layers(keys, config);
   say_rotary_factor(config);
   config["first_k_dense_replace"] = read_dense_layers(keys, config);
+  config["use_qk_norm"] = keys.has_tensor(0, "attn_q_norm.weight");
   read_grouped_experts(keys, /*only_sigmoid=*/true, config);
 }
 

@@ -536,6 +536,14 @@ std::vector<int64_t> ArchitectureKeys::per_layer(std::string_view key, int64_t l
   return counts;
 }
 
+bool ArchitectureKeys::has_in_layers(std::string_view part) const {
+  const int64_t layers = integer("block_count", limits::kLayers);
+  for (int64_t i = 0; i < layers; ++i) {
+    if (has_tensor(i, part)) return true;
+  }
+  return false;
+}
+
 std::vector<bool> ArchitectureKeys::flags(std::string_view key, int64_t layers) const {
   const std::string name = prefix_ + std::string(key);
   const auto value = metadata_.find(name);
@@ -566,8 +574,17 @@ void read_convolutions(const ArchitectureKeys& keys, Json& config) {
   config["conv_L_cache"] = keys.integer(kConvTaps, kMostConvTaps, 2);
 }
 
+void write_kv_heads(const Json& config, const std::vector<bool>& without, const KeyWriter& keys) {
+  const auto heads =
+      static_cast<int32_t>(get_int(config, "num_key_value_heads", 1, limits::kHeads));
+  std::vector<int32_t> counts;
+  for (const bool has_none : without) counts.push_back(has_none ? 0 : heads);
+  keys.set(kKvHeads, counts);
+}
+
 void write_convolutions(const Json& config, const KeyWriter& keys) {
   require_no_bias(config, "conv_bias");
+  write_kv_heads(config, convolution_layers(config), keys);
   keys.integer(kConvTaps, get_int(config, "conv_L_cache", 2, kMostConvTaps));
 }
 

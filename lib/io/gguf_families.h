@@ -35,8 +35,6 @@ WriteFamily write_deepseek2;
 // Gemma 4 (gguf_gemma4.cc).
 ReadFamily read_gemma4;
 WriteFamily write_gemma4;
-// Says that experts are chosen by sigmoids, as those of DeepSeek-V3.
-void set_sigmoid_scores(Json& config);
 
 // --- Experts (gguf_experts.cc) -----------------------------------------------------------------
 
@@ -69,6 +67,7 @@ inline constexpr const char* kStateSize = "ssm.state_size";
 inline constexpr const char* kGroupCount = "ssm.group_count";
 inline constexpr const char* kTimeStepRank = "ssm.time_step_rank";
 inline constexpr const char* kInnerSize = "ssm.inner_size";
+inline constexpr const char* kConvBias = "ssm_conv1d.bias";  // a tensor of a layer
 
 // Of kInnerSize numbers the part of each of kTimeStepRank heads. Throws Error(kMalformed) for what
 // is no multiple.
@@ -97,6 +96,9 @@ inline constexpr const char* kLocalTheta = "rope.freq_base_swa";  // of layers w
 // 0.1 · mscale_all_dim of yarn; mscale is the same, so that cos and sin are not multiplied.
 inline constexpr const char* kYarnMultiplier = "rope.scaling.yarn_log_multiplier";
 
+// Writes how many heads of keys each layer has: none, where it is one of `without` (of LayerKeys::
+// kSome and kSingle).
+void write_kv_heads(const Json& config, const std::vector<bool>& without, const KeyWriter& keys);
 // The layer_types of layers of which these have a window.
 Json layer_types_of(const std::vector<bool>& windowed);
 // Which layers have a convolution in place of attention, those without heads of keys, and how long

@@ -91,6 +91,9 @@ void read_gemma4(const ArchitectureKeys& keys, Json& config) {
     config["moe_intermediate_size"] = keys.integer(kExpertLength, limits::kDim);
   }
   config[kCap] = keys.number(kCap, kUsualCap);
+  // Layers that see all may take what their keys are made of as values.
+  const int64_t global = std::find(windowed.begin(), windowed.end(), false) - windowed.begin();
+  config["attention_k_eq_v"] = !keys.has_tensor(global, "attn_v.weight");
 }
 
 void write_gemma4(const Json& config, const KeyWriter& keys) {

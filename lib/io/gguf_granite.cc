@@ -109,6 +109,7 @@ void read_granitehybrid(const ArchitectureKeys& keys, Json& config) {
   config["layer_types"] = hybrid_layer_types(keys, config);
   read_mamba_sizes(keys, kSizes, config);
   config["mamba_proj_bias"] = false;
+  config["mamba_conv_bias"] = keys.has_in_layers(kConvBias);
   set_expansion(keys, "mamba_expand", config);
 }
 
@@ -118,6 +119,7 @@ void write_granitehybrid(const Json& config, const KeyWriter& keys) {
   write_multipliers(config, keys);
   if (expert_count(config) > 0) write_all_experts(config, keys);
   keys.set(kRotates, get_string(config, "position_embedding_type", "") == "rope");
+  write_kv_heads(config, mamba_layers(config), keys);
   write_mamba_sizes(config, kSizes, keys);
 }
 

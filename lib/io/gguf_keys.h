@@ -12,11 +12,11 @@
 
 namespace lumen::io {
 
-// Reads "ARCHITECTURE.key" values.
+// Reads "ARCHITECTURE.key" values, and tells which tensors stand beside them.
 class ArchitectureKeys {
  public:
-  ArchitectureKeys(const GgufMetadata& metadata, std::string_view architecture)
-      : metadata_(metadata), prefix_(str(architecture, ".")) {}
+  ArchitectureKeys(const GgufFile& file, std::string_view architecture)
+      : file_(file), metadata_(file.metadata), prefix_(str(architecture, ".")) {}
 
   bool has(std::string_view key) const {
     return metadata_.find(prefix_ + std::string(key)).has_value();
@@ -40,6 +40,12 @@ class ArchitectureKeys {
     return metadata_.get_string(prefix_ + std::string(key), fallback);
   }
 
+  // Whether there is a tensor "blk.LAYER.PART", in this layer or in any.
+  bool has_tensor(int64_t layer, std::string_view part) const {
+    return file_.find_tensor(str("blk.", layer, ".", part)) != nullptr;
+  }
+  bool has_in_layers(std::string_view part) const;
+
   // A count per model. Some files have an array with one per layer, which must then agree.
   int64_t uniform(std::string_view key, int64_t hi) const;
   // A count of each of `layers` layers, or one that all have; each from 0 to `hi`.
@@ -48,6 +54,7 @@ class ArchitectureKeys {
   std::vector<bool> flags(std::string_view key, int64_t layers) const;
 
  private:
+  const GgufFile& file_;
   const GgufMetadata& metadata_;
   std::string prefix_;
 };

@@ -55,6 +55,7 @@ void read_any_nemotron(const ArchitectureKeys& keys, bool has_experts, Json& con
   while (std::ssize(types) > layers_of(config)) types.erase(types.size() - 1);
   config["layers_block_type"] = std::move(types);
   config["hidden_act"] = config["mlp_hidden_act"] = "relu2";
+  config["use_conv_bias"] = keys.has_in_layers(kConvBias);
   read_mamba_sizes(keys, kNemotronSizes, config);
 }
 
@@ -62,6 +63,18 @@ void write_any_nemotron(const Json& config, const KeyWriter& keys) {
   require_no_bias(config, "use_bias");
   require_no_step_limit(config);
   keys.set(kRotates, false);
+  std::vector<bool> without_attention;
+  std::vector<int32_t> lengths;  // by which readers know what a layer is
+  const int64_t length =
+      get_int(config, expert_count(config) > 0 ? "moe_intermediate_size" : "intermediate_size", 1,
+              limits::kDim);
+  for (const SingleLayer layer : single_layers(config)) {
+    without_attention.push_back(layer != SingleLayer::kAttention);
+    const bool has_any = layer == SingleLayer::kMlp || layer == SingleLayer::kExperts;
+    lengths.push_back(has_any ? static_cast<int32_t>(length) : 0);
+  }
+  keys.set(kLength, lengths);
+  write_kv_heads(config, without_attention, keys);
   write_mamba_sizes(config, kNemotronSizes, keys);
 }
 
@@ -137,6 +150,8 @@ void read_falcon_h1(const ArchitectureKeys& keys, Json& config) {
   read_mamba_sizes(keys, kFalconSizes, config);
   config["mamba_d_ssm"] = keys.integer(kInnerSize, limits::kDim);
   config["mamba_norm_before_gate"] = false;
+  config["mamba_conv_bias"] = keys.has_in_layers(kConvBias);
+  config["mamba_rms_norm"] = keys.has_in_layers("ssm_norm.weight");
   config["multipliers_in_weights"] = true;
 }
 
@@ -154,6 +169,7 @@ void write_falcon_h1(const Json& config, const KeyWriter& keys) {
 void read_mamba2(const ArchitectureKeys& keys, Json& config) {
   read_mamba_sizes(keys, kMamba2Sizes, config);
   config["intermediate_size"] = keys.integer(kInnerSize, limits::kDim);
+  config["use_conv_bias"] = keys.has_in_layers(kConvBias);
   set_expansion(keys, "expand", config);
 }
 
