@@ -8,10 +8,10 @@ bool has_conv1d(const io::Json& config) {
   return io::get_string(config, "model_type", "") == "gpt2";
 }
 
-bool is_conv1d_weight(const io::Json& config, std::string_view name) {
+bool is_conv1d_weight(const io::Json& config, std::string_view name, const Array& array) {
   constexpr std::array<std::string_view, 3> kLayers = {".c_attn.weight", ".c_proj.weight",
                                                        ".c_fc.weight"};
-  if (!has_conv1d(config)) return false;
+  if (!has_conv1d(config) || array.shape().rank() != 2) return false;
   for (const std::string_view layer : kLayers) {
     if (name.ends_with(layer)) return true;
   }
@@ -28,7 +28,7 @@ Array turned(const Array& matrix) {
 
 void turn_conv1d_weights(const io::Json& config, NamedArrays& tensors) {
   for (auto& [name, array] : tensors) {
-    if (is_conv1d_weight(config, name) && array.shape().rank() == 2) array = turned(array);
+    if (is_conv1d_weight(config, name, array)) array = turned(array);
   }
 }
 

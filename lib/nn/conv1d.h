@@ -12,8 +12,8 @@ namespace lumen::nn {
 
 // Whether a model with this config (ModelFiles::config) has such layers.
 bool has_conv1d(const io::Json& config);
-// Whether the tensor `name` of such a model is the weight of one.
-bool is_conv1d_weight(const io::Json& config, std::string_view name);
+// Whether `array`, the tensor `name` of a model, is the matrix of one.
+bool is_conv1d_weight(const io::Json& config, std::string_view name, const Array& array);
 
 // How they lie in the tensors of such a model: kOutIn where the config has Lumen's key
 // "conv1d_out_in", true, as of GGUF files.

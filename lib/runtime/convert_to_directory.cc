@@ -249,7 +249,7 @@ std::vector<SourceTensor> directory_tensors(const Source& source) {
     tensor.shift = norm_shift(files.config, name, 1);
     if (tiled && nn::has_value_heads(name)) tensor.to_tiled = false;
     tensor.rate = rate_form(name, false);
-    tensor.is_turned = turns && nn::is_conv1d_weight(files.config, name);
+    tensor.is_turned = turns && nn::is_conv1d_weight(files.config, name, array);
     if (tensor.rate != RateForm::kAsItIs) tensor.target = other_rate_name(name);
     tensor.target = io::stored_name(files.config, std::move(tensor.target));
   }

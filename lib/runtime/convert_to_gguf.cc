@@ -122,7 +122,7 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
     if (rotate && nn::has_rotary_rows(name)) tensor.order = RowOrder::kInterleaved;
     if (tiles && nn::has_value_heads(name)) tensor.to_tiled = true;
     tensor.rate = rate_form(name, true);
-    tensor.is_turned = turns && nn::is_conv1d_weight(files.config, name);
+    tensor.is_turned = turns && nn::is_conv1d_weight(files.config, name, array);
     tensor.shift = norm_shift(files.config, name, 0);
     tensor.multipliers = nn::row_multipliers(files.config, name);
     tensor.has_addition = source.parameters && source.parameters->has_addition(name);
@@ -141,8 +141,8 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
   // for readers of GPT-2.
   const std::string embedding = io::hugging_face_name("token_embd.weight", architecture);
   if (std::vector<double> of_output = nn::row_multipliers(files.config, kOutputName);
-      tied && (of_output != nn::row_multipliers(files.config, embedding) ||
-               nn::has_conv1d(files.config))) {
+      tied &&
+      (of_output != nn::row_multipliers(files.config, embedding) || nn::has_conv1d(files.config))) {
     SourceTensor output{embedding, "output.weight", files.tensors.at(embedding)};
     if (keep_packed && is_quantized(output.array.dtype())) output.kept = output.array.dtype();
     output.multipliers = std::move(of_output);

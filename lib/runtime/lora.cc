@@ -445,7 +445,7 @@ Array worked_in(const LoraAdapter& adapter, const std::string& place, const Arra
          !found.empty() ? to_string(found.shape()) : "", ", expected ", to_string(expected));
   };
   const bool in_out =
-      is_embedding(place) || (nn::is_conv1d_weight(model_config, place + "weight") &&
+      is_embedding(place) || (nn::is_conv1d_weight(model_config, place + "weight", weight) &&
                               nn::conv1d_order(model_config) == nn::WeightOrder::kInOut);
   const auto [rank, scale] = adapter.options.of(place);
   const Shape& shape = weight.shape();
