@@ -73,6 +73,15 @@ TEST_CASE("unknown keys are refused with place and suggestion") {
       error_of(kMinimal + "[eval.early_stop]\npatince = 1\n"),
       "dir/r.toml:8:1: unknown key 'patince' in [eval.early_stop]; did you mean patience?"));
   CHECK(contains(error_of(kMinimal + "\"\\u001b[31m\" = 1\n"), "unknown key"));
+  CHECK(contains(error_of(kMinimal + "[EVAL]\nevery = 1\n"), "did you mean eval?"));
+  // A key of another table is meant, however near one of this table is.
+  CHECK(contains(error_of(kMinimal + "[data]\npath = \"x\"\n"),
+                 "unknown key 'path' in [data]; path belongs to [model], [tokenizer], "
+                 "[[data.train]], [[data.eval]]"));
+  CHECK(contains(error_of(kMinimal + "every = 1\n"),
+                 "every belongs to [eval], [checkpoint], [log], [log.samples]"));
+  CHECK(contains(error_of(kMinimal + "[early_stop]\npatience = 1\n"),
+                 "early_stop belongs to [eval]"));
 }
 
 // Every key: a value of a wrong type, and values beyond its range, are refused where they stand.
