@@ -135,7 +135,8 @@ RecipeTable data_table(DataRecipe& d, std::function<std::vector<std::string>()> 
   const std::vector<std::string> varied = {"mnist", "cifar10", "digits", "images", "faq"};
   t.key("eval_fraction", d.eval_fraction, {.min = 0, .max = 0.9},
         "kept for evaluation (what the data come with, else 0.1)");
-  t.key("max_samples", d.max_samples, at_least(0), "the first so many of each split; 0: all");
+  t.key("max_samples", d.max_samples, between(0, 1e12),
+        "so many of each split, drawn with seed; of long texts and bin the first; 0: all");
   t.key("shuffle", d.shuffle, any(), "another order in each epoch");
   t.key("prefetch", d.prefetch, any(),
         "make batches in a thread of their own where a core is left for it")

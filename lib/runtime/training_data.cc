@@ -299,6 +299,8 @@ TrainingData open_training_data(const Recipe& recipe, const std::string& work_di
     find_tokenizer(recipe, work_directory, base, result);
     tools = {result.tokenizer.get(), result.chat_template ? &*result.chat_template : nullptr,
              end_token_of(recipe, base, *result.tokenizer)};
+  } else if (base != nullptr) {
+    tools.vocab_size = io::get_int(base->config, "vocab_size", 1, limits::kVocab);
   }
   try {
     result.data = data::open_data(result.options, tools);
