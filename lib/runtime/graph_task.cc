@@ -1,5 +1,6 @@
 // The training task of a recipe: its data, network and optimizer, as compiled plans.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -101,6 +102,8 @@ class GraphTask : public TrainTask {
   };
   Sums accumulate();
   double grad_norm(std::span<const Array> gradients);
+  // What the sum of losses is multiplied by before it is differentiated, with float16.
+  double loss_scale() const;
   void add_gradients(const std::vector<Array>& gradients, bool first);
   NamedArrays weights() const;
   std::string base_sha256() const;
@@ -169,7 +172,12 @@ void GraphTask::require_memory() const {
   if (recipe_.lora.rank) return;  // its weights stay in their file
   // Without arrays all parameters are stand-ins, which have nothing but their shapes.
   const nn::Parameters shapes = nn::Parameters::from_checkpoint({});
-  const auto network = make_network(config_, shapes, {});
+  try {
+    make_network(config_, shapes, {});
+  } catch (const Error& error) {
+    if (base_ != nullptr || error.kind() != ErrorKind::kMalformed) throw;
+    fail_at_key(recipe_, "model.type", error.what());  // the data do not fit it
+  }
   uint64_t elements = 0;
   for (const auto& [name, tensor] : shapes.named()) {
     elements += static_cast<uint64_t>(tensor.shape().elements());
@@ -316,7 +324,7 @@ GraphTask::Sums GraphTask::accumulate() {
     samples_.insert(samples_.end(), batch_.indices.begin(), batch_.indices.end());
     TrainingStep& plan = plan_for(batch_);
     plan.run(pool_, batch_, static_cast<int32_t>(recipe_.seed),
-             static_cast<int32_t>(micro_steps_++), static_cast<float>(scaler_.scale()));
+             static_cast<int32_t>(micro_steps_++), static_cast<float>(loss_scale()));
     sums.loss += plan.loss_sum();
     sums.tokens += batch_.tokens;
     sums.samples += static_cast<double>(batch_.samples);
@@ -334,6 +342,15 @@ double GraphTask::grad_norm(std::span<const Array> gradients) {
   return optim::grad_norm(pool_, gradients);
 }
 
+// The scaler's scale is one of mean losses, as in PyTorch: that of a sum would be too large by the
+// number of its terms, and every halving of it costs a step. A power of two, so that no bit is
+// lost, and the same for batches of any length, so that their gradients can be added up.
+double GraphTask::loss_scale() const {
+  const bool language = network_->language_model() != nullptr;
+  const int64_t targets = recipe_.train.batch_size * (language ? *recipe_.data.max_length : 1);
+  return scaler_.scale() / static_cast<double>(std::bit_floor(static_cast<uint64_t>(targets)));
+}
+
 StepResult GraphTask::step(double lr) {
   const graph::PoolScope scope(pool_);
   const kernels::ExactProductsScope exact(recipe_.train.precision == "highest");
@@ -342,7 +359,7 @@ StepResult GraphTask::step(double lr) {
   // Means over the targets that count, whatever the lengths of the micro-batches.
   const double mean = 1 / std::max(1.0, sums.tokens);
   const bool scaled = recipe_.train.precision == "f16";
-  const double unscale = mean / (scaled ? scaler_.scale() : 1);
+  const double unscale = mean / (scaled ? loss_scale() : 1);
   StepResult result;
   result.loss = sums.loss * mean;
   result.samples = sums.samples;

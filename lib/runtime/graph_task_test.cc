@@ -181,6 +181,14 @@ TEST_CASE("what is not finite after a step is found, and which samples it read")
   CHECK(*samples.rbegin() < 72);
 }
 
+TEST_CASE("the scale of losses in float16 does not grow with what a step sums up") {
+  for (const char* batch : {"train.batch_size=1", "train.batch_size=1024"}) {
+    const auto task = make_task(
+        text_recipe(kLlama, {batch, "train.precision=f16", "data.last_batch=pad"}), {.threads = 2});
+    for (int i = 0; i < 3; ++i) CHECK(task->step(1e-3).updated);
+  }
+}
+
 TEST_CASE("a state of another type than the task's is refused") {
   const auto task = make_task(digits_recipe(), {.threads = 1});
   TaskState state = task->state();
@@ -317,6 +325,21 @@ TEST_CASE("token ids take a tokenizer that fits them along") {
   CHECK(fits->summary().shapes.front().shape[0] == task->summary().shapes.front().shape[0]);
   CHECK(fits->preview(1)[0].find("cat") == std::string::npos);
   CHECK(contains(make_task(recipe(""), {.threads = 1})->preview(1)[0], "4 5 6 7"));
+
+  // Without one they are those of the model that is gone on with.
+  for (const char* name : {"/tokenizer.json", "/tokenizer_config.json"}) {
+    std::filesystem::remove(place + name);
+  }
+  const auto onward = [&] {
+    const std::string text = "[model]\npath = \"" + place +
+                             "\"\n[[data.train]]\npath = \"ids.bin\"\n[data]\nmax_length = 8\n"
+                             "[train]\nsteps = 1\nbatch_size = 2\n";
+    return make_task(read_recipe({"r.toml", place + "/", text}), {.threads = 1});
+  };
+  CHECK(onward()->step(1e-3).finite);
+  std::ofstream(place + "/ids.bin") << std::string(400, '\1');
+  CHECK(contains(refusal(ErrorKind::kMalformed, onward),
+                 "ids.bin: token 1 (byte 0) is 257, the vocabulary has "));
 }
 
 TEST_CASE("a preview shows the last token of every document that is learnt") {
