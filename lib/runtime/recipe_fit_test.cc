@@ -57,6 +57,12 @@ TEST_CASE("what only data or model show to be wrong is an error at its key") {
                        "\"none.csv\"\n",
                        {}, ErrorKind::kMissing),
                  "r.toml:6:8: data.train[0].path: there is no 'none.csv' in "));
+  CHECK(error(table + "\"r\"\n", {"data.train.path=/no/where.csv"}, ErrorKind::kMissing) ==
+        "--set data.train[0].path: there is no '/no/where.csv'");
+  CHECK(contains(error("[model]\npath = \"/no/where\"\n[train]\nsteps = 1\n[[data.train]]\npath = "
+                       "\"builtin:chat\"\n",
+                       {}, ErrorKind::kMissing),
+                 "r.toml:2:8: model.path: /no/where: no such file"));
   CHECK(contains(error(table + "\"word\"\n[optimizer]\nno_decay = [\"1d\", \"nosuch\"]\n"),
                  "optimizer.no_decay: 'nosuch' is of no parameter"));
   CHECK(contains(error(table + "\"r\"\n", {"task=classify"}, ErrorKind::kUsage),

@@ -410,7 +410,10 @@ TEST_CASE("files of a recipe are beside it, in the working directory, or under L
   CHECK(find_file(recipe, "k.path", "a.txt") == recipe_directory + "a.txt");
   CHECK(find_file(recipe, "k.path", "sub/*.txt") == data + "/sub/*.txt");
   CHECK(find_file(recipe, "k.path", "builtin:digits") == "builtin:digits");
-  CHECK(find_file(recipe, "k.path", "/x/y") == "/x/y");
+  CHECK(find_file(recipe, "k.path", data + "/sub/b.txt") == data + "/sub/b.txt");
+  CHECK(find_file(recipe, "k.path", data + "/sub/*.none") == data + "/sub/*.none");
+  CHECK(refusal(ErrorKind::kMissing, [&] { find_file(recipe, "k.path", "/x/y"); }) ==
+        "k.path: there is no '/x/y'");
   CHECK(
       contains(refusal(ErrorKind::kMissing, [&] { find_file(recipe, "k.path", "c.txt"); }), data));
   ::unsetenv("LUMEN_DATA");
