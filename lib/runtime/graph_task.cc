@@ -106,6 +106,8 @@ class GraphTask : public TrainTask {
   double loss_scale() const;
   void add_gradients(const std::vector<Array>& gradients, bool first);
   NamedArrays weights() const;
+  // Positions of a text that the model writes.
+  int64_t sample_context() const;
   std::string base_sha256() const;
 
   Recipe recipe_;
@@ -158,8 +160,8 @@ GraphTask::GraphTask(const Recipe& recipe, const TaskOptions& options)
   optimizer_ = optim::make_optimizer(config, std::move(named));
   notices_ = data_.notices;
   if (network_->language_model() != nullptr && data_.tokenizer != nullptr) {
-    const auto unreadable = unreadable_prompts(data_, recipe_.log.samples.prompts);
-    notices_.insert(notices_.end(), unreadable.begin(), unreadable.end());
+    const auto obstacles = obstacles_of(data_, recipe_.log.samples.prompts, sample_context());
+    notices_.insert(notices_.end(), obstacles.begin(), obstacles.end());
   }
   check_position_scaling();
 }
@@ -534,15 +536,18 @@ void GraphTask::check_position_scaling() {
       "result, only Lumen knows it");
 }
 
+int64_t GraphTask::sample_context() const {
+  return std::min<int64_t>(network_->language_model()->max_positions(), *recipe_.data.max_length);
+}
+
 std::vector<std::string> GraphTask::sample(const std::vector<std::string>& prompts,
                                            int64_t max_tokens, const StopCheck& stops) {
   const models::CausalLm* lm = network_->language_model();
   if (lm == nullptr || data_.tokenizer == nullptr) return {};
-  const ContinuationOptions options = {
-      .context = std::min<int64_t>(lm->max_positions(), *recipe_.data.max_length),
-      .max_tokens = max_tokens,
-      .seed = static_cast<uint64_t>(recipe_.seed),
-      .threads = pool_.threads()};
+  const ContinuationOptions options = {.context = sample_context(),
+                                       .max_tokens = max_tokens,
+                                       .seed = static_cast<uint64_t>(recipe_.seed),
+                                       .threads = pool_.threads()};
   return continue_prompts(*lm, data_, prompts, options, stops);
 }
 

@@ -304,6 +304,17 @@ TEST_CASE("a sample depends on its prompt alone, and ends where the context does
   }
 }
 
+TEST_CASE("prompts that are not continued are named with what stands in the way") {
+  const std::vector<std::string> prompts = {
+      "log.samples.prompts=['the', 'the cat sat on a mat and saw the cat', 'a7']"};
+  const auto task = make_task(text_recipe(kLlama, prompts), {.threads = 1});
+  CHECK(task->summary().notices ==
+        std::vector<std::string>{
+            "log.samples.prompts: 'the cat sat on a mat and saw the cat' is not continued: it has "
+            "52 tokens, a row holds 32",  // with what a chat puts around it
+            "log.samples.prompts: 'a7' is not continued: the vocabulary has no token for '7'"});
+}
+
 TEST_CASE("token ids take a tokenizer that fits them along") {
   const std::string place = lumen::testing::temporary_directory();
   const auto task = make_task(text_recipe(kLlama), {.threads = 1});

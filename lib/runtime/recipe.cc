@@ -160,7 +160,8 @@ class Reader {
                             bool at_key = false) const {
     const RecipePlace place = place_of(name, at_key);
     if (place.kind == ErrorKind::kUsage) {
-      fail(place.kind, "--set ", message.starts_with(name + ": ") ? "" : name + ": ", message);
+      const bool says_name = message.starts_with(name + ": ") || message.starts_with(name + " ");
+      fail(place.kind, "--set ", says_name ? "" : name + ": ", message);
     }
     fail(place.kind, place.text, ": ", message);
   }

@@ -211,6 +211,8 @@ TEST_CASE("--set overrides with the same checks") {
   CHECK(read(kMinimal, {"train.time=1.5h"}).train.time == 5400);
   CHECK(read(kMinimal, {"train.time=90"}).train.time == 90);
   CHECK(read(kMinimal, {"log.samples.prompts=[]"}).log.samples.prompts.empty());
+  CHECK(error_of(kMinimal, {"eval.early_stop.metric=eval_loss"}, ErrorKind::kUsage) ==
+        "--set eval.early_stop.metric needs eval.early_stop.patience");
 
   const Recipe epochs = read(kMinimal, {"train.epochs=0.5"});  // replaces steps
   CHECK(epochs.train.epochs == 0.5);

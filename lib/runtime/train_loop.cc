@@ -365,7 +365,8 @@ void TrainLoop::count_nonfinite(const StepResult& result) {
   }
   if (++state_.nonfinite_in_row < recipe_.train.max_nonfinite) return;
   write_row(false);
-  diverge(str("no finite loss in ", state_.nonfinite_in_row, " steps in a row"));
+  const int64_t steps = state_.nonfinite_in_row;
+  diverge(str("no finite loss in ", steps, steps == 1 ? " step" : " steps in a row"));
 }
 
 void TrainLoop::diverge(const std::string& found) {
