@@ -38,6 +38,11 @@ std::string fixed_part(const std::string& path) {
   return slash == path.npos ? "" : path.substr(0, slash + 1);
 }
 
+// An empty path would be the recipe's directory.
+void check_given(const Recipe& recipe, const std::string& key, const std::string& path) {
+  if (path.empty()) fail(ErrorKind::kMissing, place_of(recipe, key), ": is empty, expected a path");
+}
+
 }  // namespace
 
 std::string_view BundledRecipe::purpose() const {
@@ -69,8 +74,8 @@ RecipeText find_recipe(const std::string& name) {
 
 std::string find_file(const Recipe& recipe, const std::string& key, const std::string& path) {
   if (path.starts_with("builtin:")) return path;
+  check_given(recipe, key, path);
   const std::string at = place_of(recipe, key), fixed = fixed_part(path);
-  if (path.empty()) fail(ErrorKind::kMissing, at, ": is empty, expected a path");
   if (path.starts_with('/')) {
     if (!is_there(fixed)) fail(ErrorKind::kMissing, at, ": there is no ", quoted(path));
     return path;
@@ -110,6 +115,7 @@ std::vector<std::string> named_files(const Recipe& recipe) {
 
 std::string find_base_model(const Recipe& recipe) {
   const std::string& path = *recipe.model.path;
+  check_given(recipe, "model.path", path);
   if (path == "builtin:lumen-tiny") return builtin_model_path();
   const std::string beside = base_model_name(recipe);
   if (is_there(beside)) return beside;

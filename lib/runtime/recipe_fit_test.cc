@@ -63,6 +63,9 @@ TEST_CASE("what only data or model show to be wrong is an error at its key") {
                        "\"builtin:chat\"\n",
                        {}, ErrorKind::kMissing),
                  "r.toml:2:8: model.path: /no/where: no such file"));
+  CHECK(error("[model]\npath = \"\"\n[train]\nsteps = 1\n[[data.train]]\npath = "
+              "\"builtin:chat\"\n",
+              {}, ErrorKind::kMissing) == "r.toml:2:8: model.path: is empty, expected a path");
   CHECK(contains(error(table + "\"word\"\n[optimizer]\nno_decay = [\"1d\", \"nosuch\"]\n"),
                  "optimizer.no_decay: 'nosuch' is of no parameter"));
   CHECK(contains(error(table + "\"r\"\n", {"task=classify"}, ErrorKind::kUsage),
