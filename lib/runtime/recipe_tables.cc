@@ -94,7 +94,7 @@ RecipeTable model_table(ModelRecipe& m) {
 RecipeTable tokenizer_table(TokenizerRecipe& k) {
   TableBuilder t("tokenizer", "text to tokens: an existing tokenizer, or one trained first");
   t.select_by("type", k.type);
-  t.key("path", k.path, any(), "tokenizer.json, .model or directory (the model's own)");
+  t.key("path", k.path, any(), "tokenizer.json, .model, GGUF file or directory (the model's own)");
   t.key("type", k.type, one_of({"char", "bpe", "unigram", "byte_bpe"}),
         "train one: characters, sentencepiece BPE or unigram, byte-level BPE");
   t.key("vocab_size", k.vocab_size, between(2, static_cast<double>(limits::kVocab)),
