@@ -198,8 +198,11 @@ uint32_t next_code_point(std::string_view text, size_t& pos) {
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string>& words) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
   std::string best;
-  size_t best_distance = word.size() / 3 + 1;  // farther than this is another word, not a typo
+  // Farther than this is another word, not a typo; so is one of which no letter is left.
+  size_t best_distance =
+      std::min(word.size() / 3 + 1, word.size() - std::min<size_t>(word.size(), 1));
   for (const std::string& candidate : words) {
     std::vector<size_t> row(candidate.size() + 1);
     std::iota(row.begin(), row.end(), 0);
@@ -207,7 +210,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& words
       size_t diagonal = row[0];
       row[0] = i;
       for (size_t j = 1; j <= candidate.size(); ++j) {
-        const size_t substitute = diagonal + (word[i - 1] != candidate[j - 1]);
+        const size_t substitute = diagonal + (lower(word[i - 1]) != lower(candidate[j - 1]));
         diagonal = row[j];
         row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
       }

@@ -90,8 +90,8 @@ void append_utf8(std::string& out, uint32_t code_point);
 // and advance by one.
 uint32_t next_code_point(std::string_view text, size_t& pos);
 
-// The word of `words` nearest to `word` by edit distance, or "" if none is near enough to be
-// meant: for "did you mean".
+// The word of `words` nearest to `word` by edit distance, whatever the case of ASCII letters, or ""
+// if none is near enough to be meant: for "did you mean".
 std::string nearest(std::string_view word, const std::vector<std::string>& words);
 
 // Whether all of `text` matches `pattern`, in which * stands for any characters, also none, and ?

@@ -50,6 +50,10 @@ TEST_CASE("nearest suggests typos and nothing else") {
   const std::vector<std::string> words = {"rope_theta", "hidden_size"};
   CHECK(nearest("rope_teta", words) == "rope_theta");
   CHECK(nearest("banana", words) == "");
+  CHECK(nearest("HIDDEN_SIZE", words) == "hidden_size");
+  CHECK(nearest("z", {"a", "b"}) == "");  // no letter is left
+  CHECK(nearest("A", {"a", "b"}) == "a");
+  CHECK(nearest("", {"a"}) == "");
 }
 
 TEST_CASE("context is prefixed outermost last") {

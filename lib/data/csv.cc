@@ -139,7 +139,8 @@ void check_width(const CsvRow& row, size_t first_row_fields) {
   const bool longer = row.fields.size() > first_row_fields;
   fail(ErrorKind::kMalformed, "line ", row.line, ", column ",
        longer ? row.fields[first_row_fields].column : row.fields.back().column, ": found ",
-       row.fields.size(), " fields, expected ", first_row_fields, " as in the first row");
+       row.fields.size(), row.fields.size() == 1 ? " field" : " fields", ", expected ",
+       first_row_fields, " as in the first row");
 }
 
 bool parse_finite(std::string_view cell, double& value) {

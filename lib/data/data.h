@@ -87,6 +87,7 @@ struct TextTools {
   const text::Tokenizer* tokenizer = nullptr;
   const text::ChatTemplate* chat_template = nullptr;
   std::optional<int32_t> end_token = {};
+  int64_t vocab_size = 0;  // bin without a tokenizer: the model's; 0: as the files need
 };
 
 // Reads what `options` name. Throws Error: kMissing (no such file, with what to do), kMalformed

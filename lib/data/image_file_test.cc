@@ -325,6 +325,21 @@ TEST_CASE("folders of pictures are classes") {
 
   options.paths = {lumen::testing::temporary_directory()};
   CHECK(contains(refusal(ErrorKind::kMissing, [&] { open_data(options); }), "one per class"));
+
+  // Where there are directories for evaluation, they have pictures.
+  const std::string split = options.paths[0];
+  for (const char* name : {"/train/a", "/train/b", "/val/a"}) {
+    std::filesystem::create_directories(split + name);
+  }
+  for (const char* name : {"/train/a/1.png", "/train/b/1.png"}) {
+    io::write_file_atomically(split + name, as_png(smooth_picture(9, 9)));
+  }
+  CHECK(open_data(options).eval == nullptr);  // the options say that there is to be none
+  options.eval_fraction.reset();
+  CHECK(contains(refusal(ErrorKind::kMissing, [&] { open_data(options); }),
+                 split + "/val: has no *.png or *.jpg in sub-directories"));
+  io::write_file_atomically(split + "/val/a/1.png", as_png(smooth_picture(9, 9)));
+  CHECK(open_data(options).info.eval_samples == 1);
 }
 
 }  // namespace

@@ -190,10 +190,13 @@ ImageFiles read_image_folders(const DataOptions& options) {
   reader.read(roots.train, false);
   reader.read(roots.eval, true);
   ImageFiles found = reader.finish();
-  if (found.train.count() == 0) {
-    fail(ErrorKind::kMissing, io::place_of(roots.train.front()),
+  const auto check_any = [](const LabelledImages& images, const std::vector<std::string>& in) {
+    if (images.count() > 0) return;
+    fail(ErrorKind::kMissing, io::place_of(in.front()),
          ": has no *.png or *.jpg in sub-directories, one per class");
-  }
+  };
+  check_any(found.train, roots.train);
+  if (!roots.eval.empty() && !options.eval_fraction) check_any(found.eval, roots.eval);
   if (found.classes.size() == 1) {
     fail(ErrorKind::kMismatch, io::place_of(roots.train.front()), ": has pictures of one class, ",
          quoted(found.classes[0], 40), ": there is nothing to learn");

@@ -139,6 +139,12 @@ TEST_CASE("broken IDX files are refused with name and reason") {
   std::filesystem::remove(images);
   CHECK(contains(why(directory, ErrorKind::kMissing), "the file of images is missing"));
   io::write_file_atomically(images, good);
+  const std::string more = write_mnist(5);  // labels 0 to 4
+  io::write_file_atomically(more + "/t10k-images-idx3-ubyte",
+                            idx_header(2051, {1, 2, 3}) + std::string(6, 'x'));
+  io::write_file_atomically(more + "/t10k-labels-idx1-ubyte", idx_header(2049, {1}) + '\7');
+  CHECK(contains(why(more, ErrorKind::kMismatch),
+                 more + ": has the label 7 for evaluation, those for training end at 4"));
   std::filesystem::remove(directory + "/train-labels-idx1-ubyte");
   CHECK(contains(why(directory, ErrorKind::kMissing), "the file of labels is missing"));
   CHECK(contains(why(directory + "/nothing", ErrorKind::kMissing), "LUMEN_DATA"));

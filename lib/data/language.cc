@@ -72,12 +72,8 @@ std::vector<int32_t> read_text(const std::vector<std::string>& paths, const Data
 
 std::shared_ptr<const Dataset> text_windows(std::vector<int32_t> ids, const DataOptions& options,
                                             bool training, double& counted) {
-  if (options.max_samples > 0) {
-    const int64_t most = options.max_samples * options.seq + 1;
-    if (static_cast<int64_t>(ids.size()) > most) ids.resize(static_cast<size_t>(most));
-  }
   auto tokens = std::make_shared<const std::vector<int32_t>>(std::move(ids));
-  const WindowSettings settings = {options.seq, training && options.shuffle};
+  const WindowSettings settings = {options.seq, training && options.shuffle, options.max_samples};
   return make_windows<int32_t>({{{tokens->data(), tokens->size()}, tokens}}, settings, counted);
 }
 
@@ -99,8 +95,8 @@ Data open_text(const DataOptions& options, TextEncoder& encoder) {
   hash.update(std::as_bytes(std::span(eval)));
   info.tokens_sha256 = hash.hex();
   if (train.size() < 2) {
-    fail(ErrorKind::kMalformed, "the text gives ", train.size(),
-         " tokens for training, expected at least 2");
+    fail(ErrorKind::kMalformed, io::place_of(options.paths.front()), ": gives ", train.size(),
+         train.size() == 1 ? " token" : " tokens", " for training, expected at least 2");
   }
   data.train = text_windows(std::move(train), options, true, info.train_tokens);
   if (eval.size() >= 2) {
@@ -239,8 +235,10 @@ Data open_documents(const DataOptions& options, TextEncoder& encoder) {
   if (held_out || !options.eval_paths.empty()) {
     if (!held_out) split.eval = reader.read(options.eval_paths, Split::kEval);
     for (auto* part : {&split.train, &split.eval}) {
-      const auto most = static_cast<size_t>(options.max_samples);
-      if (most > 0 && part->size() > most) part->resize(most);
+      const auto count = static_cast<int64_t>(part->size());
+      std::vector<int64_t> kept = split_indices(count, 0, options.max_samples, options.seed).train;
+      for (int64_t& index : kept) index = (*part)[static_cast<size_t>(index)];
+      *part = std::move(kept);
     }
   } else {
     split = split_indices(static_cast<int64_t>(split.train.size()),
@@ -249,8 +247,13 @@ Data open_documents(const DataOptions& options, TextEncoder& encoder) {
   info.documents = reader.documents()->count();
   info.tokens_sha256 = reader.documents()->sha256();
   if (split.train.empty()) {
-    fail(ErrorKind::kMalformed, "no documents to train on were found in ", info.files.size(),
-         " files (", info.skipped, " bad rows and ", info.too_long, " too long ones left out)");
+    std::string left_out;
+    if (info.skipped > 0) left_out += str("; bad rows left out: ", info.skipped);
+    if (info.too_long > 0) {
+      left_out += str("; left out as longer than max_length = ", options.seq, ": ", info.too_long);
+    }
+    fail(ErrorKind::kMalformed, io::place_of(options.paths.front()),
+         ": has no documents to train on", left_out);
   }
   const RowSettings settings = {options.seq, options.pack, encoder.padding(), options.seed};
   data.train = make_rows(reader.documents(), split.train, settings, info.train_tokens);

@@ -381,6 +381,75 @@ TEST_CASE("token files of nanoGPT and llm.c") {
                  "token 1 (byte 0) is 256, the vocabulary has"));
 }
 
+TEST_CASE("the first windows of token files, as many as are wanted") {
+  std::string tokens;
+  for (int i = 0; i < 50; ++i) tokens += {static_cast<char>(i), '\0'};
+  DataOptions options = options_for(Format::kBin, write(tokens, "1.bin"));
+  options.paths.push_back(write(tokens, "2.bin"));
+  options.seq = 10;
+  const auto samples = [&](int64_t most) {
+    options.max_samples = most;
+    const Data data = open_data(options);
+    CHECK(data.info.train_tokens <= static_cast<double>(10 * data.train->samples()));
+    return data.train->samples();
+  };
+  CHECK(samples(0) == 10);
+  CHECK(samples(int64_t{1} << 40) == 10);
+  CHECK(samples(7) == 7);  // of both files
+  CHECK(samples(3) == 3);
+  options.eval_fraction = 0.5;
+  CHECK(samples(2) == 2);  // of each file a half
+  CHECK(open_data(options).eval->samples() == 2);
+}
+
+TEST_CASE("token files without a tokenizer have tokens of the model") {
+  const DataOptions options = options_for(Format::kBin, write({'\1', '\0', '\7', '\0'}, "a.bin"));
+  TextTools model;
+  model.vocab_size = 8;
+  CHECK(open_data(options, model).info.vocab_size == 8);
+  model.vocab_size = 7;
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options, model); }),
+                 "a.bin: token 2 (byte 2) is 7, the vocabulary has 7 tokens"));
+}
+
+TEST_CASE("files with nothing to train on are named") {
+  const auto tokenizer = character_tokenizer();
+  const auto why = [&](const DataOptions& options) {
+    return refusal(ErrorKind::kMalformed, [&] { open_data(options, {tokenizer.get(), nullptr}); });
+  };
+  CHECK(contains(why(options_for(Format::kText, write("a", "a.txt"))),
+                 "a.txt: gives 1 token for training, expected at least 2"));
+  DataOptions tokens = options_for(Format::kBin, write({'\1', '\0', '\7', '\0'}, "a.bin"));
+  tokens.eval_fraction = 0.5;
+  CHECK(contains(why(tokens), "a.bin: has no tokens to train on"));
+  DataOptions lines = options_for(Format::kLines, write("abcdef\nabcdefg\n\xFF\n", "a.txt"));
+  lines.seq = 3;
+  lines.on_too_long = OnTooLong::kSkip;
+  lines.on_bad_row = OnBadRow::kSkip;
+  CHECK(contains(why(lines),
+                 "a.txt: has no documents to train on; bad rows left out: 1; left out "
+                 "as longer than max_length = 3: 2"));
+}
+
+TEST_CASE("of documents that come with others for evaluation as many are drawn as are wanted") {
+  const auto tokenizer = character_tokenizer();
+  std::string lines;
+  for (int i = 0; i < 40; ++i) lines += std::string(1, static_cast<char>('0' + i)) + "\n";
+  DataOptions options = options_for(Format::kLines, write(lines, "a.txt"));
+  options.eval_fraction.reset();
+  options.eval_paths = {write(lines, "b.txt")};
+  options.max_samples = 5;
+  options.batch = 5;
+  const Data data = open_data(options, {tokenizer.get(), nullptr});
+  CHECK(data.train->samples() == 5);
+  CHECK(data.eval->samples() == 5);
+  Batch batch;
+  make_stream(data, Split::kTrain, options)->next(batch);
+  const std::string drawn = tokens_of(batch, *tokenizer);
+  const auto is_there = [&](char c) { return drawn.find(c) != drawn.npos; };
+  CHECK_FALSE((is_there('0') && is_there('1') && is_there('2') && is_there('3')));
+}
+
 TEST_CASE("what is built in can be trained on") {
   const auto tokenizer = character_tokenizer();
   const auto chat = text::ChatTemplate::parse(kChatMl, "chatml");

@@ -140,9 +140,11 @@ ImageFiles read_mnist(const DataOptions& options) {
     fail(ErrorKind::kMalformed, place, ": training images are of ", size_of(train),
          ", those for evaluation of ", size_of(eval));
   }
-  int32_t largest = 0;
-  for (const auto* images : {&train, &eval}) {
-    for (const int32_t label : images->labels) largest = std::max(largest, label);
+  const int32_t largest = *std::max_element(train.labels.begin(), train.labels.end());
+  for (const int32_t label : eval.labels) {
+    if (label <= largest) continue;
+    fail(ErrorKind::kMismatch, eval_paths.empty() ? place : io::place_of(eval_paths.front()),
+         ": has the label ", label, " for evaluation, those for training end at ", largest);
   }
   for (int32_t label = 0; label <= largest; ++label) found.classes.push_back(str(label));
   return found;

@@ -230,7 +230,7 @@ class TableReader {
     keep_rows(good);
   }
 
-  Table& table() { return table_; }
+  const Table& table() const { return table_; }
   size_t label() const { return label_; }
   const std::vector<bool>& used() const { return used_; }
 
@@ -260,13 +260,17 @@ class TableReader {
       table_.rows[kept] = table_.rows[row];
       for (Column& column : table_.columns) {
         if (column.cells.empty()) continue;
-        if (kept != row) column.cells[kept] = std::move(column.cells[row]);
+        if (kept == row) continue;
+        column.cells[kept] = std::move(column.cells[row]);
+        column.places[kept] = column.places[row];
       }
       ++kept;
     }
     table_.rows.resize(kept);
     for (Column& column : table_.columns) {
-      if (!column.cells.empty()) column.cells.resize(kept);
+      if (column.cells.empty()) continue;
+      column.cells.resize(kept);
+      column.places.resize(kept);
     }
   }
 
@@ -301,8 +305,8 @@ class TableReader {
     label_ = options_.label.empty() ? table_.header.size() - 1 : find(options_.label);
     for (const std::string& name : options_.drop_columns) used_[find(name)] = false;
     if (!used_[label_]) {
-      fail(ErrorKind::kUsage, "the label column ", quoted(table_.header[label_]),
-           " is among drop_columns");
+      throw DataOptionError("drop_columns", str(quoted(table_.header[label_]),
+                                                " is the label, which is not dropped"));
     }
   }
 
@@ -492,6 +496,22 @@ std::shared_ptr<TableDataset::Content> make_content(const DataOptions& options, 
   return content;
 }
 
+// A class that only data for evaluation have cannot be learned: a slip, or other data.
+void check_eval_classes(const TableReader& reader, const std::vector<int32_t>& classes,
+                        int64_t train_rows, const DatasetInfo& info) {
+  if (classes.empty()) return;  // the label is a number
+  const Table& table = reader.table();
+  const std::set<int32_t> known(classes.begin(), classes.begin() + train_rows);
+  for (auto row = static_cast<size_t>(train_rows); row < classes.size(); ++row) {
+    if (known.contains(classes[row])) continue;
+    const Table::RowPlace& place = table.rows[row];
+    const Column& column = table.columns[reader.label()];
+    fail(ErrorKind::kMismatch, io::place_of(info.files[place.file].path), ": line ", place.line,
+         ", column ", column.places[row], ": found ", quoted(column.cells[row], 40),
+         ", a class that the training data do not have");
+  }
+}
+
 }  // namespace
 
 Data open_table(const DataOptions& options) {
@@ -525,6 +545,9 @@ Data open_table(const DataOptions& options) {
   const auto content = with_context(io::place_of(info.files[0].path), [&] {
     return make_content(options, reader.table(), reader.used(), reader.label(), split.train, info);
   });
+  if (!options.eval_paths.empty()) {
+    check_eval_classes(reader, content->classes, train_rows, info);
+  }
   info.train_samples = static_cast<int64_t>(split.train.size());
   info.eval_samples = static_cast<int64_t>(split.eval.size());
   info.train_tokens = static_cast<double>(info.train_samples);

@@ -128,7 +128,7 @@ TEST_CASE("bad rows of a table are named or skipped") {
   const std::string path = write_table("a,b\n1,x\n2\n3,x,y\n,z\n4,w\n");
   DataOptions options = options_for(path);
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
-                 "t.csv: line 3, column 1: found 1 fields, expected 2 as in the first row"));
+                 "t.csv: line 3, column 1: found 1 field, expected 2 as in the first row"));
   options.on_bad_row = OnBadRow::kSkip;
   const Data data = open_data(options);
   CHECK(data.info.skipped == 3);
@@ -272,6 +272,27 @@ TEST_CASE("the columns of a table without a header are numbered") {
                  "t.csv: line 2, column 5: found 2 fields, expected 3 as in the first row"));
   options.paths = {write_table("\n")};
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }), "has no rows"));
+}
+
+TEST_CASE("a class that only the evaluation data have is refused at its place") {
+  DataOptions options = options_for(write_table("x,y\n1,a\n2,b\n3,a\n"));
+  options.eval_fraction.reset();
+  options.on_bad_row = OnBadRow::kSkip;
+  const std::string eval = options.paths[0] + ".eval.csv";
+  io::write_file_atomically(eval, "x,y\n?,b\n1,b\n22,c\n");
+  options.eval_paths = {eval};
+  CHECK(contains(refusal(ErrorKind::kMismatch, [&] { open_data(options); }),
+                 ".eval.csv: line 4, column 4: found 'c', a class that the training data do not"));
+  io::write_file_atomically(eval, "x,y\n1,b\n22,b\n");
+  CHECK(open_data(options).info.classes == std::vector<std::string>{"a", "b"});
+}
+
+TEST_CASE("a label that is not used is a contradiction of options") {
+  DataOptions options = options_for(write_table("x,y\n1,a\n2,b\n"));
+  options.drop_columns = {"y"};
+  CHECK_THROWS_AS(open_data(options), DataOptionError);
+  CHECK(contains(refusal(ErrorKind::kUsage, [&] { open_data(options); }),
+                 "'y' is the label, which is not dropped"));
 }
 
 TEST_CASE("integers as label are classes unless numbers are wanted") {

@@ -102,13 +102,16 @@ void make_splits(const std::vector<TokenFile>& train, const std::vector<TokenFil
   for (const TokenFile& file : eval) {
     eval_runs.push_back(run_of<Token>(file, vocabulary, largest));
   }
-  if (train_runs.empty()) fail(ErrorKind::kMalformed, "the files have no tokens to train on");
+  if (train_runs.empty()) {
+    fail(ErrorKind::kMalformed, io::place_of(options.paths.front()), ": has no tokens to train on");
+  }
   DatasetInfo& info = data.info;
   info.vocab_size = vocabulary > 0 ? vocabulary : largest + 1;
-  data.train =
-      make_windows(std::move(train_runs), {options.seq, options.shuffle}, info.train_tokens);
+  data.train = make_windows(std::move(train_runs),
+                            {options.seq, options.shuffle, options.max_samples}, info.train_tokens);
   if (!eval_runs.empty()) {
-    data.eval = make_windows(std::move(eval_runs), {options.seq, false}, info.eval_tokens);
+    data.eval = make_windows(std::move(eval_runs), {options.seq, false, options.max_samples},
+                             info.eval_tokens);
   }
 }
 
@@ -116,7 +119,8 @@ void make_splits(const std::vector<TokenFile>& train, const std::vector<TokenFil
 
 Data open_token_files(const DataOptions& options, const TextTools& tools) {
   const auto train = read_files(options.paths), eval = read_files(options.eval_paths);
-  const int64_t vocabulary = tools.tokenizer != nullptr ? tools.tokenizer->vocab_size() : 0;
+  const int64_t vocabulary =
+      tools.tokenizer != nullptr ? tools.tokenizer->vocab_size() : tools.vocab_size;
   for (const auto* part : {&train, &eval}) {
     for (const TokenFile& file : *part) {
       if (file.wide != train.front().wide) {

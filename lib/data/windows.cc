@@ -8,6 +8,18 @@
 namespace lumen::data {
 namespace {
 
+// Cuts `runs` to the tokens of the first `most` windows.
+template <typename Token>
+void keep_first(int64_t most, int64_t seq, std::vector<TokenRun<Token>>& runs) {
+  for (TokenRun<Token>& run : runs) {
+    const auto targets = static_cast<int64_t>(run.tokens.size()) - 1;
+    const int64_t windows = std::min(most, (targets + seq - 1) / seq);
+    run.tokens = run.tokens.first(static_cast<size_t>(std::min(targets, windows * seq)) + 1);
+    most -= windows;
+  }
+  std::erase_if(runs, [](const TokenRun<Token>& run) { return run.tokens.size() < 2; });
+}
+
 template <typename Token>
 class WindowDataset : public Dataset {
  public:
@@ -86,6 +98,7 @@ class WindowDataset : public Dataset {
 template <typename Token>
 std::shared_ptr<const Dataset> make_windows(std::vector<TokenRun<Token>> runs,
                                             const WindowSettings& settings, double& counted) {
+  if (settings.max_samples > 0) keep_first(settings.max_samples, settings.seq, runs);
   return std::make_shared<WindowDataset<Token>>(std::move(runs), settings, counted);
 }
 

@@ -23,6 +23,7 @@ struct WindowSettings {
   // Every epoch the cuts fall elsewhere, at most seq − 1 tokens of a run's beginning and end being
   // left out; else windows begin at the run's beginning and the last one is padded.
   bool moving = false;
+  int64_t max_samples = 0;  // only the first so many windows of all runs together; 0: all
 };
 
 // Windows over `runs`, each of at least two tokens; every target is in at most one of an epoch.

@@ -108,7 +108,7 @@ TEST_CASE("rows of a table get the class or the number that its columns give") {
                  "red=ish"));
   CHECK(
       contains(refusal_of("size,hue\nNaN,blue\n", 65), "column 1: found 'NaN', expected a number"));
-  CHECK(contains(refusal_of("size,hue\n1\n", 65), "found 1 fields, expected 2"));
+  CHECK(contains(refusal_of("size,hue\n1\n", 65), "found 1 field, expected 2"));
 
   // Columns without names are found by number, and the first row counts.
   io::write_file_atomically(place + "/preprocessor_config.json",

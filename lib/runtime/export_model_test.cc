@@ -14,6 +14,7 @@
 #include "lib/runtime/language_model.h"
 #include "lib/runtime/session.h"
 #include "lib/runtime/text_recipes.h"
+#include "lib/runtime/tool_process.h"
 #include "models/model.h"
 
 namespace lumen::runtime {
@@ -88,6 +89,44 @@ TEST_CASE("start and end tokens are as the recipe says, in the result too") {
   CHECK(
       contains(refusal(ErrorKind::kUsage, [&] { fixed(exported({}), {"tokenizer.add_bos=true"}); }),
                "names no bos_token"));
+}
+
+TEST_CASE("a tokenizer in a file of any name stands in the result under the name it is found by") {
+  const std::string place = lumen::testing::temporary_directory();
+  const auto exported = [](const std::vector<std::string>& overrides) {
+    const std::string result = lumen::testing::temporary_directory();
+    make_task(text_recipe(kLlama, overrides), {.threads = 1})->export_model(result);
+    return result;
+  };
+  const std::string own = exported({"tokenizer.type=bpe", "tokenizer.vocab_size=300"});
+  const std::string others = exported({"tokenizer.type=char"});
+  // Beside others' files, which are not meant.
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
+    std::filesystem::copy(others + "/" + name, place + "/" + name);
+  }
+  for (const auto& [from, to] :
+       {std::pair("tokenizer.json", "words.json"), std::pair("tokenizer.model", "tok300.model")}) {
+    CAPTURE(to);
+    std::filesystem::copy(str(own, "/", from), place + "/" + to);
+    const std::string path = place + "/" + to, result = exported({"tokenizer.path=" + path});
+    const auto ids = text::load_tokenizer(path)->encode("the cat sat");
+    CHECK(ids.size() < 6);  // no characters
+    CHECK(text::load_tokenizer(result)->encode("the cat sat") == ids);
+    CHECK(std::filesystem::exists(result + "/tokenizer.json") ==
+          (std::string(from) == "tokenizer.json"));
+  }
+  // Token ids take that of a GGUF base along, too.
+  std::string ids;
+  for (int i = 0; i < 60; ++i) ids += std::string(1, static_cast<char>(3 + i)) + '\0';
+  std::ofstream(place + "/ids.bin") << ids;
+  const Recipe recipe = read_recipe(
+      {"r.toml", place + "/",
+       "[model]\npath = \"" + testing::random_model() +
+           "\"\n[[data.train]]\npath = \"ids.bin\"\n[data]\nmax_length = 8\n[train]\nsteps = "
+           "1\nbatch_size = 2\n"});
+  make_task(recipe, {.threads = 1})->export_model(place);
+  CHECK(text::load_tokenizer(place)->vocab_size() ==
+        text::load_tokenizer(testing::random_model())->vocab_size());
 }
 
 TEST_CASE("LoRA in the last layers only: the adapter says in which, and is complete") {

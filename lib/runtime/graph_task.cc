@@ -1,5 +1,6 @@
 // The training task of a recipe: its data, network and optimizer, as compiled plans.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -101,8 +102,12 @@ class GraphTask : public TrainTask {
   };
   Sums accumulate();
   double grad_norm(std::span<const Array> gradients);
+  // What the sum of losses is multiplied by before it is differentiated, with float16.
+  double loss_scale() const;
   void add_gradients(const std::vector<Array>& gradients, bool first);
   NamedArrays weights() const;
+  // Positions of a text that the model writes.
+  int64_t sample_context() const;
   std::string base_sha256() const;
 
   Recipe recipe_;
@@ -155,8 +160,8 @@ GraphTask::GraphTask(const Recipe& recipe, const TaskOptions& options)
   optimizer_ = optim::make_optimizer(config, std::move(named));
   notices_ = data_.notices;
   if (network_->language_model() != nullptr && data_.tokenizer != nullptr) {
-    const auto unreadable = unreadable_prompts(data_, recipe_.log.samples.prompts);
-    notices_.insert(notices_.end(), unreadable.begin(), unreadable.end());
+    const auto obstacles = obstacles_of(data_, recipe_.log.samples.prompts, sample_context());
+    notices_.insert(notices_.end(), obstacles.begin(), obstacles.end());
   }
   check_position_scaling();
 }
@@ -169,7 +174,12 @@ void GraphTask::require_memory() const {
   if (recipe_.lora.rank) return;  // its weights stay in their file
   // Without arrays all parameters are stand-ins, which have nothing but their shapes.
   const nn::Parameters shapes = nn::Parameters::from_checkpoint({});
-  const auto network = make_network(config_, shapes, {});
+  try {
+    make_network(config_, shapes, {});
+  } catch (const Error& error) {
+    if (base_ != nullptr || error.kind() != ErrorKind::kMalformed) throw;
+    fail_at_key(recipe_, "model.type", error.what());  // the data do not fit it
+  }
   uint64_t elements = 0;
   for (const auto& [name, tensor] : shapes.named()) {
     elements += static_cast<uint64_t>(tensor.shape().elements());
@@ -316,7 +326,7 @@ GraphTask::Sums GraphTask::accumulate() {
     samples_.insert(samples_.end(), batch_.indices.begin(), batch_.indices.end());
     TrainingStep& plan = plan_for(batch_);
     plan.run(pool_, batch_, static_cast<int32_t>(recipe_.seed),
-             static_cast<int32_t>(micro_steps_++), static_cast<float>(scaler_.scale()));
+             static_cast<int32_t>(micro_steps_++), static_cast<float>(loss_scale()));
     sums.loss += plan.loss_sum();
     sums.tokens += batch_.tokens;
     sums.samples += static_cast<double>(batch_.samples);
@@ -334,6 +344,15 @@ double GraphTask::grad_norm(std::span<const Array> gradients) {
   return optim::grad_norm(pool_, gradients);
 }
 
+// The scaler's scale is one of mean losses, as in PyTorch: that of a sum would be too large by the
+// number of its terms, and every halving of it costs a step. A power of two, so that no bit is
+// lost, and the same for batches of any length, so that their gradients can be added up.
+double GraphTask::loss_scale() const {
+  const bool language = network_->language_model() != nullptr;
+  const int64_t targets = recipe_.train.batch_size * (language ? *recipe_.data.max_length : 1);
+  return scaler_.scale() / static_cast<double>(std::bit_floor(static_cast<uint64_t>(targets)));
+}
+
 StepResult GraphTask::step(double lr) {
   const graph::PoolScope scope(pool_);
   const kernels::ExactProductsScope exact(recipe_.train.precision == "highest");
@@ -342,7 +361,7 @@ StepResult GraphTask::step(double lr) {
   // Means over the targets that count, whatever the lengths of the micro-batches.
   const double mean = 1 / std::max(1.0, sums.tokens);
   const bool scaled = recipe_.train.precision == "f16";
-  const double unscale = mean / (scaled ? scaler_.scale() : 1);
+  const double unscale = mean / (scaled ? loss_scale() : 1);
   StepResult result;
   result.loss = sums.loss * mean;
   result.samples = sums.samples;
@@ -513,15 +532,18 @@ void GraphTask::check_position_scaling() {
       "result, only Lumen knows it");
 }
 
+int64_t GraphTask::sample_context() const {
+  return std::min<int64_t>(network_->language_model()->max_positions(), *recipe_.data.max_length);
+}
+
 std::vector<std::string> GraphTask::sample(const std::vector<std::string>& prompts,
                                            int64_t max_tokens, const StopCheck& stops) {
   const models::CausalLm* lm = network_->language_model();
   if (lm == nullptr || data_.tokenizer == nullptr) return {};
-  const ContinuationOptions options = {
-      .context = std::min<int64_t>(lm->max_positions(), *recipe_.data.max_length),
-      .max_tokens = max_tokens,
-      .seed = static_cast<uint64_t>(recipe_.seed),
-      .threads = pool_.threads()};
+  const ContinuationOptions options = {.context = sample_context(),
+                                       .max_tokens = max_tokens,
+                                       .seed = static_cast<uint64_t>(recipe_.seed),
+                                       .threads = pool_.threads()};
   return continue_prompts(*lm, data_, prompts, options, stops);
 }
 

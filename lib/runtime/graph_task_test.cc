@@ -181,6 +181,14 @@ TEST_CASE("what is not finite after a step is found, and which samples it read")
   CHECK(*samples.rbegin() < 72);
 }
 
+TEST_CASE("the scale of losses in float16 does not grow with what a step sums up") {
+  for (const char* batch : {"train.batch_size=1", "train.batch_size=1024"}) {
+    const auto task = make_task(
+        text_recipe(kLlama, {batch, "train.precision=f16", "data.last_batch=pad"}), {.threads = 2});
+    for (int i = 0; i < 3; ++i) CHECK(task->step(1e-3).updated);
+  }
+}
+
 TEST_CASE("a state of another type than the task's is refused") {
   const auto task = make_task(digits_recipe(), {.threads = 1});
   TaskState state = task->state();
@@ -296,6 +304,17 @@ TEST_CASE("a sample depends on its prompt alone, and ends where the context does
   }
 }
 
+TEST_CASE("prompts that are not continued are named with what stands in the way") {
+  const std::vector<std::string> prompts = {
+      "log.samples.prompts=['the', 'the cat sat on a mat and saw the cat', 'a7']"};
+  const auto task = make_task(text_recipe(kLlama, prompts), {.threads = 1});
+  CHECK(task->summary().notices ==
+        std::vector<std::string>{
+            "log.samples.prompts: 'the cat sat on a mat and saw the cat' is not continued: it has "
+            "52 tokens, a row holds 32",  // with what a chat puts around it
+            "log.samples.prompts: 'a7' is not continued: the vocabulary has no token for '7'"});
+}
+
 TEST_CASE("token ids take a tokenizer that fits them along") {
   const std::string place = lumen::testing::temporary_directory();
   const auto task = make_task(text_recipe(kLlama), {.threads = 1});
@@ -317,6 +336,21 @@ TEST_CASE("token ids take a tokenizer that fits them along") {
   CHECK(fits->summary().shapes.front().shape[0] == task->summary().shapes.front().shape[0]);
   CHECK(fits->preview(1)[0].find("cat") == std::string::npos);
   CHECK(contains(make_task(recipe(""), {.threads = 1})->preview(1)[0], "4 5 6 7"));
+
+  // Without one they are those of the model that is gone on with.
+  for (const char* name : {"/tokenizer.json", "/tokenizer_config.json"}) {
+    std::filesystem::remove(place + name);
+  }
+  const auto onward = [&] {
+    const std::string text = "[model]\npath = \"" + place +
+                             "\"\n[[data.train]]\npath = \"ids.bin\"\n[data]\nmax_length = 8\n"
+                             "[train]\nsteps = 1\nbatch_size = 2\n";
+    return make_task(read_recipe({"r.toml", place + "/", text}), {.threads = 1});
+  };
+  CHECK(onward()->step(1e-3).finite);
+  std::ofstream(place + "/ids.bin") << std::string(400, '\1');
+  CHECK(contains(refusal(ErrorKind::kMalformed, onward),
+                 "ids.bin: token 1 (byte 0) is 257, the vocabulary has "));
 }
 
 TEST_CASE("a preview shows the last token of every document that is learnt") {

@@ -160,7 +160,8 @@ class Reader {
                             bool at_key = false) const {
     const RecipePlace place = place_of(name, at_key);
     if (place.kind == ErrorKind::kUsage) {
-      fail(place.kind, "--set ", message.starts_with(name + ": ") ? "" : name + ": ", message);
+      const bool says_name = message.starts_with(name + ": ") || message.starts_with(name + " ");
+      fail(place.kind, "--set ", says_name ? "" : name + ": ", message);
     }
     fail(place.kind, place.text, ": ", message);
   }
@@ -380,6 +381,23 @@ class Reader {
     }
   }
 
+  // "[eval], [log]": the tables that have a key or a table called `name`; "" if none has.
+  static std::string owners_of(const std::string& name) {
+    Recipe any = complete_set();
+    std::vector<std::string> owners;
+    for (const RecipeTable& table : recipe_tables(any)) {
+      const size_t dot = table.name.find_last_of('.');
+      const size_t begin = dot == table.name.npos ? 0 : dot + 1;
+      if (!name.empty() && table.name.substr(begin, table.name.find('[') - begin) == name) {
+        owners.push_back(begin == 0 ? "the top" : "[" + table.name.substr(0, dot) + "]");
+      }
+      const bool has = std::any_of(table.keys.begin(), table.keys.end(),
+                                   [&](const RecipeKey& key) { return key.name == name; });
+      if (has) owners.push_back(table.name.empty() ? "the top" : table.header());
+    }
+    return join(owners, ", ");
+  }
+
   [[noreturn]] void fail_unknown(const RecipeTable& table, const std::string& name,
                                  const std::string& path, const std::vector<RecipeTable>& tables) {
     std::vector<std::string> names;
@@ -390,22 +408,12 @@ class Reader {
       const std::string sub = rest.substr(0, rest.find_first_of(".["));
       if (!sub.empty()) names.push_back(sub);
     }
-    std::string hint = nearest(name, names);
-    if (!hint.empty()) {
-      hint = "; did you mean " + hint + "?";
-    } else {
-      for (const RecipeTable& other : tables) {
-        for (const RecipeKey& key : other.keys) {
-          if (key.name == name && hint.empty()) {
-            hint = str("; ", name, " belongs to ",
-                       other.name.empty() ? "the top" : "[" + other.name + "]");
-          }
-        }
-      }
-    }
+    const std::string owners = owners_of(name), near = nearest(name, names);
     fail_at(path,
             str("unknown key ", quoted(name), table.name.empty() ? "" : " in [" + table.name + "]",
-                hint),
+                !owners.empty() ? str("; ", name, " belongs to ", owners)
+                : near.empty()  ? ""
+                                : str("; did you mean ", near, "?")),
             true);
   }
 

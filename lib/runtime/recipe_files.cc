@@ -17,9 +17,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Also if that cannot be told, of which the reader says why.
 bool is_there(const fs::path& path) {
   std::error_code error;
-  return fs::exists(path, error);
+  return fs::exists(path, error) || error;
+}
+
+// "r.toml:2:8: model.path", "--set model.path": where and what a recipe's key is.
+std::string place_of(const Recipe& recipe, const std::string& key) {
+  const auto given = recipe.given.find(key);
+  if (given == recipe.given.end()) return key;
+  return str(given->second.text, given->second.kind == ErrorKind::kUsage ? " " : ": ", key);
 }
 
 // The part of a pattern that must be there whatever it matches.
@@ -28,6 +36,11 @@ std::string fixed_part(const std::string& path) {
   if (wildcard == path.npos) return path;
   const size_t slash = path.rfind('/', wildcard);
   return slash == path.npos ? "" : path.substr(0, slash + 1);
+}
+
+// An empty path would be the recipe's directory.
+void check_given(const Recipe& recipe, const std::string& key, const std::string& path) {
+  if (path.empty()) fail(ErrorKind::kMissing, place_of(recipe, key), ": is empty, expected a path");
 }
 
 }  // namespace
@@ -60,18 +73,17 @@ RecipeText find_recipe(const std::string& name) {
 }
 
 std::string find_file(const Recipe& recipe, const std::string& key, const std::string& path) {
-  if (path.starts_with("builtin:") || path.starts_with('/')) return path;
-  const auto given = recipe.given.find(key);
-  std::string at;
-  if (given != recipe.given.end()) {
-    at = str(given->second.text, given->second.kind == ErrorKind::kUsage ? " " : ": ");
+  if (path.starts_with("builtin:")) return path;
+  check_given(recipe, key, path);
+  const std::string at = place_of(recipe, key), fixed = fixed_part(path);
+  if (path.starts_with('/')) {
+    if (!is_there(fixed)) fail(ErrorKind::kMissing, at, ": there is no ", quoted(path));
+    return path;
   }
-  if (path.empty()) fail(ErrorKind::kMissing, at, key, ": is empty, expected a path");
   std::vector<std::string> places;
   if (!recipe.directory.empty()) places.push_back(recipe.directory);
   places.emplace_back(".");
   if (const char* data = std::getenv("LUMEN_DATA"); data && *data) places.emplace_back(data);
-  const std::string fixed = fixed_part(path);
   for (const std::string& place : places) {
     const fs::path candidate = fs::path(place) / fixed;
     if (is_there(candidate)) return (fs::path(place) / path).lexically_normal().string();
@@ -82,7 +94,7 @@ std::string find_file(const Recipe& recipe, const std::string& key, const std::s
     if (looked.find(name) == looked.npos) looked += (looked.empty() ? "" : ", ") + name;
   }
   const bool has_data = places.back() != ".";
-  fail(ErrorKind::kMissing, at, key, ": there is no ", quoted(path), " in ", looked,
+  fail(ErrorKind::kMissing, at, ": there is no ", quoted(path), " in ", looked,
        has_data ? "" : " (LUMEN_DATA, another folder to look in, is not set)");
 }
 
@@ -103,9 +115,11 @@ std::vector<std::string> named_files(const Recipe& recipe) {
 
 std::string find_base_model(const Recipe& recipe) {
   const std::string& path = *recipe.model.path;
+  check_given(recipe, "model.path", path);
   if (path == "builtin:lumen-tiny") return builtin_model_path();
   const std::string beside = base_model_name(recipe);
-  return is_there(beside) ? beside : io::find_model(path);
+  if (is_there(beside)) return beside;
+  return with_context(place_of(recipe, "model.path"), [&] { return io::find_model(path); });
 }
 
 std::string base_model_name(const Recipe& recipe) {

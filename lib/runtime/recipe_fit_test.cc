@@ -44,6 +44,9 @@ TEST_CASE("what only data or model show to be wrong is an error at its key") {
         "r.toml:8:12: data.channels: 2, expected 1 (grey) or 3 (colours)");
   CHECK(error(digits + "image_size = 3\n") ==
         "r.toml:8:14: data.image_size: 3, expected 8 to 256 for digits");
+  CHECK(error(digits + "image_size = 12\n", {"model.type=lenet"}, ErrorKind::kUsage) ==
+        "--set model.type: lenet needs images [channels, height, width] of at least 16×16; found "
+        "[1, 12, 12]");
   CHECK(error(digits + "std = [1, 1]\nmean = [0, 0]\n") ==
         "r.toml:9:8: data.mean: 2 numbers, the images have 1 channel");
   CHECK(contains(error(table + "\"r\"\n", {"data.train.path=none.csv"}, ErrorKind::kMissing),
@@ -54,6 +57,15 @@ TEST_CASE("what only data or model show to be wrong is an error at its key") {
                        "\"none.csv\"\n",
                        {}, ErrorKind::kMissing),
                  "r.toml:6:8: data.train[0].path: there is no 'none.csv' in "));
+  CHECK(error(table + "\"r\"\n", {"data.train.path=/no/where.csv"}, ErrorKind::kMissing) ==
+        "--set data.train[0].path: there is no '/no/where.csv'");
+  CHECK(contains(error("[model]\npath = \"/no/where\"\n[train]\nsteps = 1\n[[data.train]]\npath = "
+                       "\"builtin:chat\"\n",
+                       {}, ErrorKind::kMissing),
+                 "r.toml:2:8: model.path: /no/where: no such file"));
+  CHECK(error("[model]\npath = \"\"\n[train]\nsteps = 1\n[[data.train]]\npath = "
+              "\"builtin:chat\"\n",
+              {}, ErrorKind::kMissing) == "r.toml:2:8: model.path: is empty, expected a path");
   CHECK(contains(error(table + "\"word\"\n[optimizer]\nno_decay = [\"1d\", \"nosuch\"]\n"),
                  "optimizer.no_decay: 'nosuch' is of no parameter"));
   CHECK(contains(error(table + "\"r\"\n", {"task=classify"}, ErrorKind::kUsage),

@@ -140,6 +140,11 @@ std::string RecipeTable::path_of(const std::string& key) const {
   return name.empty() ? key : name + "." + key;
 }
 
+std::string RecipeTable::header() const {
+  const std::string plain = name.substr(0, name.find('['));
+  return repeated ? "[[" + plain + "]]" : "[" + plain + "]";
+}
+
 const RecipeKey* find_key(const std::vector<RecipeTable>& tables, const std::string& path) {
   for (const RecipeTable& table : tables) {
     for (const RecipeKey& key : table.keys) {

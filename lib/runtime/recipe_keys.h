@@ -66,6 +66,8 @@ struct RecipeTable {
 
   // "train.steps", at the top "steps", as --set and messages have it.
   std::string path_of(const std::string& key) const;
+  // "[train]", "[[data.train]]", as files have it.
+  std::string header() const;
 };
 
 // All tables in the order of the file, bound to `recipe`, which must outlive them and whose lists

@@ -94,7 +94,7 @@ RecipeTable model_table(ModelRecipe& m) {
 RecipeTable tokenizer_table(TokenizerRecipe& k) {
   TableBuilder t("tokenizer", "text to tokens: an existing tokenizer, or one trained first");
   t.select_by("type", k.type);
-  t.key("path", k.path, any(), "tokenizer.json, .model or directory (the model's own)");
+  t.key("path", k.path, any(), "tokenizer.json, .model, GGUF file or directory (the model's own)");
   t.key("type", k.type, one_of({"char", "bpe", "unigram", "byte_bpe"}),
         "train one: characters, sentencepiece BPE or unigram, byte-level BPE");
   t.key("vocab_size", k.vocab_size, between(2, static_cast<double>(limits::kVocab)),
@@ -135,7 +135,8 @@ RecipeTable data_table(DataRecipe& d, std::function<std::vector<std::string>()> 
   const std::vector<std::string> varied = {"mnist", "cifar10", "digits", "images", "faq"};
   t.key("eval_fraction", d.eval_fraction, {.min = 0, .max = 0.9},
         "kept for evaluation (what the data come with, else 0.1)");
-  t.key("max_samples", d.max_samples, at_least(0), "the first so many of each split; 0: all");
+  t.key("max_samples", d.max_samples, between(0, 1e12),
+        "so many of each split, drawn with seed; of long texts and bin the first; 0: all");
   t.key("shuffle", d.shuffle, any(), "another order in each epoch");
   t.key("prefetch", d.prefetch, any(),
         "make batches in a thread of their own where a core is left for it")

@@ -73,6 +73,15 @@ TEST_CASE("unknown keys are refused with place and suggestion") {
       error_of(kMinimal + "[eval.early_stop]\npatince = 1\n"),
       "dir/r.toml:8:1: unknown key 'patince' in [eval.early_stop]; did you mean patience?"));
   CHECK(contains(error_of(kMinimal + "\"\\u001b[31m\" = 1\n"), "unknown key"));
+  CHECK(contains(error_of(kMinimal + "[EVAL]\nevery = 1\n"), "did you mean eval?"));
+  // A key of another table is meant, however near one of this table is.
+  CHECK(contains(error_of(kMinimal + "[data]\npath = \"x\"\n"),
+                 "unknown key 'path' in [data]; path belongs to [model], [tokenizer], "
+                 "[[data.train]], [[data.eval]]"));
+  CHECK(contains(error_of(kMinimal + "every = 1\n"),
+                 "every belongs to [eval], [checkpoint], [log], [log.samples]"));
+  CHECK(contains(error_of(kMinimal + "[early_stop]\npatience = 1\n"),
+                 "early_stop belongs to [eval]"));
 }
 
 // Every key: a value of a wrong type, and values beyond its range, are refused where they stand.
@@ -202,6 +211,8 @@ TEST_CASE("--set overrides with the same checks") {
   CHECK(read(kMinimal, {"train.time=1.5h"}).train.time == 5400);
   CHECK(read(kMinimal, {"train.time=90"}).train.time == 90);
   CHECK(read(kMinimal, {"log.samples.prompts=[]"}).log.samples.prompts.empty());
+  CHECK(error_of(kMinimal, {"eval.early_stop.metric=eval_loss"}, ErrorKind::kUsage) ==
+        "--set eval.early_stop.metric needs eval.early_stop.patience");
 
   const Recipe epochs = read(kMinimal, {"train.epochs=0.5"});  // replaces steps
   CHECK(epochs.train.epochs == 0.5);
@@ -218,7 +229,7 @@ TEST_CASE("--set overrides with the same checks") {
   CHECK_FALSE(read(sgd, {"optimizer.type=adamw"}).optimizer.momentum);
   CHECK(
       contains(error_of(sgd, {"optimizer.type=adamw", "optimizer.momentum=0.5"}, ErrorKind::kUsage),
-               "--set optimizer.momentum: "));
+               "--set optimizer.momentum is not used by type 'adamw'"));
 
   // A list of tables as a whole.
   const Recipe groups = read(kMinimal, {"optimizer.groups=[{match=\"x*\", lr_factor=2.0}]"});
@@ -401,7 +412,10 @@ TEST_CASE("files of a recipe are beside it, in the working directory, or under L
   CHECK(find_file(recipe, "k.path", "a.txt") == recipe_directory + "a.txt");
   CHECK(find_file(recipe, "k.path", "sub/*.txt") == data + "/sub/*.txt");
   CHECK(find_file(recipe, "k.path", "builtin:digits") == "builtin:digits");
-  CHECK(find_file(recipe, "k.path", "/x/y") == "/x/y");
+  CHECK(find_file(recipe, "k.path", data + "/sub/b.txt") == data + "/sub/b.txt");
+  CHECK(find_file(recipe, "k.path", data + "/sub/*.none") == data + "/sub/*.none");
+  CHECK(refusal(ErrorKind::kMissing, [&] { find_file(recipe, "k.path", "/x/y"); }) ==
+        "k.path: there is no '/x/y'");
   CHECK(
       contains(refusal(ErrorKind::kMissing, [&] { find_file(recipe, "k.path", "c.txt"); }), data));
   ::unsetenv("LUMEN_DATA");

@@ -29,11 +29,6 @@ void for_each_key(const Recipe& recipe, Visit&& visit) {
   }
 }
 
-std::string header(const RecipeTable& table) {
-  const std::string name = table.name.substr(0, table.name.find('['));
-  return table.repeated ? "[[" + name + "]]" : "[" + name + "]";
-}
-
 Json type_schema(const RecipeKey& key) {
   Json schema = Json::object();
   switch (key.type) {
@@ -159,7 +154,7 @@ std::string to_toml(const Recipe& recipe) {
       lines += line + "  # " + key.help + "\n";
     }
     if (lines.empty()) continue;
-    if (!table.name.empty()) out += "\n# " + table.help + "\n" + header(table) + "\n";
+    if (!table.name.empty()) out += "\n# " + table.help + "\n" + table.header() + "\n";
     out += lines;
   }
   return out;
@@ -204,7 +199,7 @@ std::string recipe_man_page() {
   std::string out = ".TH lumen\\-train.toml 5 \"\" \"" + version + "\"\n" + kManBegin;
   Recipe recipe;
   for (const RecipeTable& table : every_table(recipe)) {
-    const std::string title = table.name.empty() ? "Top level" : header(table);
+    const std::string title = table.name.empty() ? "Top level" : table.header();
     out += ".SH \"" + roff(title) + "\"\n";
     out += roff(sentence(table.help)) + "\n";
     for (const RecipeKey& key : table.keys) {

@@ -69,11 +69,19 @@ std::optional<io::Checkpoint> find_checkpoint(const Recipe& recipe, const RunDir
   const std::string& resume = recipe.checkpoint.resume;
   if (resume == "auto") return newest_checkpoint(directory.checkpoints());
   if (resume != "never") {
+    const auto refuse = [&](std::string_view why) {
+      fail(ErrorKind::kMissing, "--resume ", quoted(resume), ": ", why);
+    };
     if (!io::is_directory(resume)) {
-      fail(ErrorKind::kMissing, "--resume ", quoted(resume), ": there is no such checkpoint");
+      refuse(io::is_regular_file(resume)
+                 ? "is a file; a checkpoint is a directory, DIR/checkpoints/step-N of a run in DIR"
+                 : "there is no such checkpoint");
     }
     if (io::is_directory(resume + "/checkpoints")) {
       if (auto found = newest_checkpoint(resume + "/checkpoints")) return found;
+    }
+    if (!io::is_regular_file(resume + "/manifest.json")) {
+      refuse("holds no checkpoints, and is none, having no manifest.json");
     }
     return io::read_checkpoint(resume);
   }

@@ -85,7 +85,7 @@ std::string dry_run_text(const Recipe& recipe, const TaskSummary& s, const Json&
     out +=
         str("data        ", io::place_of(file.path), ", ",
             file.bytes > 0 ? human_bytes(file.bytes) + ", " : "", group_digits(str(file.samples)),
-            " samples", counted(file.skipped, " bad rows skipped"),
+            file.samples == 1 ? " sample" : " samples", counted(file.skipped, " bad rows skipped"),
             counted(file.too_long, " too long ones skipped"),
             counted(file.cut, " too long ones cut"), "\n");
     if (!file.sha256.empty()) out += "            sha256 " + file.sha256 + "\n";
@@ -119,7 +119,9 @@ std::string dry_run_text(const Recipe& recipe, const TaskSummary& s, const Json&
 
 std::string left_out_text(const TaskSummary& summary) {
   if (summary.left_out_samples == 0) return "";
-  return str(", without ", summary.left_out_samples, " samples that fill no batch");
+  return str(", without ", summary.left_out_samples,
+             summary.left_out_samples == 1 ? " sample that fills" : " samples that fill",
+             " no batch");
 }
 
 Json data_to_json(const TaskSummary& summary) {

@@ -157,6 +157,8 @@ Json LoopState::to_json() const {
           {"seconds", seconds},
           {"loss", loss},
           {"grad_norm", grad_norm},
+          {"row_amount", row_amount},
+          {"row_seconds", row_seconds},
           {"unfinished", unfinished},
           {"skipped", skipped},
           {"nonfinite_in_row", nonfinite_in_row},
@@ -177,6 +179,8 @@ LoopState LoopState::from_json(const Json& json) {
   state.seconds = number_or(json, "seconds", 0);
   state.loss = number_or(json, "loss", NAN);
   state.grad_norm = number_or(json, "grad_norm", NAN);
+  state.row_amount = number_or(json, "row_amount", 0);
+  state.row_seconds = number_or(json, "row_seconds", 0);
   state.unfinished = io::get_bool(json, "unfinished", false);
   state.skipped = io::get_int(json, "skipped", 0, kMost, 0);
   state.nonfinite_in_row = io::get_int(json, "nonfinite_in_row", 0, kMost, 0);
@@ -293,7 +297,10 @@ void TrainLoop::run() {
   }
   if (ended && !is_sound()) diverge("loss or weights at the end are not finite");
   save(true);
-  if (ended) confirm_checkpoint();
+  if (ended) {
+    prune_pending_ = true;  // also where an earlier start saved this, and was killed behind that
+    confirm_checkpoint();
+  }
   state_.seconds = seconds();
 }
 
@@ -335,9 +342,9 @@ void TrainLoop::one_step() {
   state_.samples += last_.samples;
   state_.loss = last_.loss;
   state_.grad_norm = last_.grad_norm;
-  row_seconds_ += seconds_since(begin);
+  state_.row_seconds += seconds_since(begin);
   const bool in_tokens = summary_.tokens_per_step > 0;
-  row_amount_ += in_tokens ? last_.tokens : last_.samples;
+  state_.row_amount += in_tokens ? last_.tokens : last_.samples;
   count_nonfinite(last_);
   progress_.update({.step = state_.step,
                     .first_step = first_step_,
@@ -345,7 +352,7 @@ void TrainLoop::one_step() {
                     .first_share = first_share_,
                     .loss = last_.loss,
                     .lr = last_lr_,
-                    .rate = row_seconds_ > 0 ? row_amount_ / row_seconds_ : 0,
+                    .rate = state_.row_seconds > 0 ? state_.row_amount / state_.row_seconds : 0,
                     .unit = in_tokens ? "tokens" : "samples"});
 }
 
@@ -358,7 +365,8 @@ void TrainLoop::count_nonfinite(const StepResult& result) {
   }
   if (++state_.nonfinite_in_row < recipe_.train.max_nonfinite) return;
   write_row(false);
-  diverge(str("no finite loss in ", state_.nonfinite_in_row, " steps in a row"));
+  const int64_t steps = state_.nonfinite_in_row;
+  diverge(str("no finite loss in ", steps, steps == 1 ? " step" : " steps in a row"));
 }
 
 void TrainLoop::diverge(const std::string& found) {
@@ -437,12 +445,12 @@ void TrainLoop::write_row(bool evaluated) {
               {"lr", last_lr_},
               {"grad_norm", last_.grad_norm}};
   const char* rate = summary_.tokens_per_step > 0 ? "tokens_per_second" : "samples_per_second";
-  if (row_seconds_ > 0) row[rate] = row_amount_ / row_seconds_;
+  if (state_.row_seconds > 0) row[rate] = state_.row_amount / state_.row_seconds;
   if (evaluated) {
     for (const auto& [name, value] : state_.evaluation) row[name] = value;
   }
   metrics_.append(std::move(row));
-  row_amount_ = row_seconds_ = 0;
+  state_.row_amount = state_.row_seconds = 0;
 }
 
 void TrainLoop::write_samples(const std::vector<std::string>& texts) {

@@ -31,7 +31,8 @@ void check_data(const io::Checkpoint& from, const TaskSummary& summary);
 struct LoopState {
   int64_t step = 0;  // optimizer steps done, skipped ones too
   double tokens = 0, samples = 0, seconds = 0;
-  double loss = 0, grad_norm = 0;  // of the last step
+  double loss = 0, grad_norm = 0;          // of the last step
+  double row_amount = 0, row_seconds = 0;  // tokens or samples since the last row, and their time
   // A signal came before the last step was evaluated: the next start does that.
   bool unfinished = false;
   int64_t skipped = 0, nonfinite_in_row = 0;
@@ -119,7 +120,6 @@ class TrainLoop {
   Clock::time_point start_ = Clock::now();
   StepResult last_;
   double last_lr_ = 0;
-  double row_amount_ = 0, row_seconds_ = 0;  // tokens or samples since the last row
   struct Saved {
     int64_t step = -1;
     std::string path;

@@ -33,6 +33,7 @@ TEST_CASE("killed at every point of the protocol, a run goes on to the same bits
   REQUIRE(whole.run().exit_code == 0);
   std::vector<std::string> points = {"metrics", "exported", "step:1", "step:9", "step:16"};
   for (const std::string_view point : io::kCommitPoints) points.push_back(str(point, ":2"));
+  points.emplace_back("committed:5");  // the last, before older ones are removed
   for (const std::string& point : points) {
     CAPTURE(point);
     const Place place(Place::kShort);
@@ -43,6 +44,7 @@ TEST_CASE("killed at every point of the protocol, a run goes on to the same bits
     CAPTURE(resumed.err);
     REQUIRE(resumed.exit_code == 0);
     check_same_result(place, whole);
+    CHECK(place.checkpoints() == whole.checkpoints());
     for (const auto& item : fs::recursive_directory_iterator(place.root + "/out")) {
       const std::string name = item.path().filename().string();
       CAPTURE(name);
@@ -230,6 +232,7 @@ TEST_CASE("a signal ends an evaluation or texts, which are made when the run goe
       check_same_result(place, whole);
       CHECK(place.read("samples.jsonl") == whole.read("samples.jsonl"));
       CHECK(place.checkpoints() == whole.checkpoints());
+      for (const Json& row : place.metrics()) CHECK(row.contains("samples_per_second"));
     }
   }
 }

@@ -134,6 +134,9 @@ TEST_CASE("a run can go back to a checkpoint by its path, or on from another dir
   const Place from_run;
   REQUIRE(from_run.run(undisturbed().root + "/out").exit_code == 0);
   require_error(from_run.run("/no/such"), 66, "no such checkpoint");
+  require_error(from_run.run(undisturbed().out("model.safetensors")), 66,
+                "is a file; a checkpoint is a directory, DIR/checkpoints/step-N");
+  require_error(from_run.run("/"), 66, "--resume '/': holds no checkpoints, and is none");
 }
 
 TEST_CASE("a finished run is finished again by --resume, and goes on with a larger budget") {

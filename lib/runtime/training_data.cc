@@ -11,6 +11,7 @@
 #include "lib/io/mapped_file.h"
 #include "lib/text/gguf_files.h"
 #include "lib/text/train/train_tokenizer.h"
+#include "lib/text/vocabulary_files.h"
 
 namespace lumen::runtime {
 namespace {
@@ -208,6 +209,54 @@ std::optional<int32_t> end_token_of(const Recipe& recipe, const io::ModelFiles* 
   return id < tokenizer.vocab_size() ? std::optional(id) : std::nullopt;
 }
 
+// Whether a model's directory has its vocabulary in files of this name.
+bool is_vocabulary_name(const std::string& name) {
+  return name == "tokenizer.json" || name == "tokenizer.model" || name == "vocab.json" ||
+         name == "merges.txt" || name == "vocab.txt";
+}
+
+// Writes `files` for the result to have them; "" if there are none, of which a whole model is told
+// that lumen-run needs the vocabulary `place` beside it.
+std::string keep_tokenizer(const std::vector<text::TokenizerFile>& files, const Recipe& recipe,
+                           const std::string& work_directory, const std::string& place,
+                           TrainingData& result) {
+  if (files.empty()) {
+    if (recipe.lora.rank && !recipe.exported.merge_lora) return "";
+    result.notices.push_back(
+        str("the vocabulary (", result.tokenizer->kind(),
+            ") has no form as tokenizer.json; lumen-run will need --tokenizer ", place));
+    return "";
+  }
+  const std::string directory = work_directory + "/tokenizer";
+  ::mkdir(directory.c_str(), 0777);
+  for (const text::TokenizerFile& file : files) {
+    io::write_file_atomically(directory + "/" + file.name, file.content);
+  }
+  return directory;
+}
+
+// The tokenizer at `path`, and its files for the result.
+void take_tokenizer(const std::string& path, const Recipe& recipe,
+                    const std::string& work_directory, TrainingData& result) {
+  result.tokenizer = text::load_tokenizer(path);
+  std::string file = path;
+  if (io::is_directory(path)) {
+    const std::vector<std::string> names = io::names_in(path);
+    if (std::any_of(names.begin(), names.end(), is_vocabulary_name)) {
+      result.tokenizer_directory = path;
+      return;
+    }
+    file = io::only_gguf(path);
+  } else if (is_vocabulary_name(path.substr(path.rfind('/') + 1))) {
+    result.tokenizer_directory = parent_of(path);
+    return;
+  }
+  std::string& directory = result.tokenizer_directory;
+  directory = keep_tokenizer(text::vocabulary_files(file), recipe, work_directory,
+                             io::place_of(path), result);
+  if (!directory.empty()) result.tokenizer = text::load_tokenizer(directory);  // the result's
+}
+
 void find_tokenizer(const Recipe& recipe, const std::string& work_directory,
                     const io::ModelFiles* base, TrainingData& result) {
   const TokenizerRecipe& t = recipe.tokenizer;
@@ -233,27 +282,17 @@ void find_tokenizer(const Recipe& recipe, const std::string& work_directory,
           str("tokenizer.vocab_size is ", wanted, ", but the texts give only ", made, " tokens"));
     }
   } else if (t.path) {
-    const std::string path = find_file(recipe, "tokenizer.path", *t.path);
-    result.tokenizer = text::load_tokenizer(path);
-    result.tokenizer_directory = io::is_directory(path) ? path : parent_of(path);
+    take_tokenizer(find_file(recipe, "tokenizer.path", *t.path), recipe, work_directory, result);
   } else if (base != nullptr && !base->tokenizer_file.empty()) {
     result.tokenizer = text::load_tokenizer(base->tokenizer_file);
     result.tokenizer_directory = parent_of(base->tokenizer_file);
   } else if (base != nullptr && base->gguf != nullptr) {
     result.tokenizer = text::load_tokenizer(*base->gguf);
-    const std::vector<text::TokenizerFile> files = text::tokenizer_files(*base->gguf);
-    if (!files.empty()) {
-      result.tokenizer_directory = work_directory + "/tokenizer";
-      ::mkdir(result.tokenizer_directory.c_str(), 0777);
-    } else if (!recipe.lora.rank || recipe.exported.merge_lora) {
-      result.notices.push_back(
-          str("the vocabulary of the model (", result.tokenizer->kind(),
-              ") has no form as tokenizer.json; lumen-run will need --tokenizer ",
-              io::place_of(base->path)));
-    }
-    for (const text::TokenizerFile& file : files) {
-      io::write_file_atomically(result.tokenizer_directory + "/" + file.name, file.content);
-    }
+    result.tokenizer_directory = keep_tokenizer(text::tokenizer_files(*base->gguf), recipe,
+                                                work_directory, io::place_of(base->path), result);
+  } else if (base != nullptr) {
+    fail(ErrorKind::kMissing, io::place_of(base->path),
+         ": has no tokenizer of its own; name one in tokenizer.path");
   } else {
     fail(ErrorKind::kUsage, "text needs a tokenizer: give tokenizer.type (char, bpe, unigram, ",
          "byte_bpe) to train one, or tokenizer.path");
@@ -293,12 +332,18 @@ TrainingData open_training_data(const Recipe& recipe, const std::string& work_di
   check_long_text(recipe, result.options);
   data::TextTools tools;
   // Token ids need no tokenizer, but their model does, to be talked to.
-  const bool has_one = recipe.tokenizer.path || (base != nullptr && !base->tokenizer_file.empty());
+  const bool base_has_one =
+      base != nullptr &&
+      (!base->tokenizer_file.empty() ||
+       (base->gguf != nullptr && base->gguf->metadata.find("tokenizer.ggml.tokens")));
+  const bool has_one = recipe.tokenizer.path || base_has_one;
   const bool ids = result.options.format == data::Format::kBin;
   if (is_text(result.options.format) || (ids && has_one)) {
     find_tokenizer(recipe, work_directory, base, result);
     tools = {result.tokenizer.get(), result.chat_template ? &*result.chat_template : nullptr,
              end_token_of(recipe, base, *result.tokenizer)};
+  } else if (base != nullptr) {
+    tools.vocab_size = io::get_int(base->config, "vocab_size", 1, limits::kVocab);
   }
   try {
     result.data = data::open_data(result.options, tools);

@@ -10,10 +10,11 @@
 
 namespace lumen::runtime {
 
-// For each of `prompts` that the vocabulary of the data has no token for, a sentence that says so:
-// the model would continue another text than the one shown.
-std::vector<std::string> unreadable_prompts(const TrainingData& data,
-                                            const std::vector<std::string>& prompts);
+// For each of `prompts` that is not continued in `context` positions, a sentence that says why: it
+// has no token, too many, or characters that the vocabulary has no token for, so that the model
+// would continue another text than the one shown.
+std::vector<std::string> obstacles_of(const TrainingData& data,
+                                      const std::vector<std::string>& prompts, int64_t context);
 
 struct ContinuationOptions {
   int64_t context = 0;     // positions, prompt and answer together
@@ -23,7 +24,7 @@ struct ContinuationOptions {
 };
 
 // Each of `prompts` with what the model answers or, without a chat template, how it goes on; alone
-// if it has no token, does not fit or is unreadable. Fewer than asked for where `stops` said so.
+// where there are obstacles_of it. Fewer than asked for where `stops` said so.
 std::vector<std::string> continue_prompts(const models::CausalLm& model, const TrainingData& data,
                                           const std::vector<std::string>& prompts,
                                           const ContinuationOptions& options,

@@ -8,9 +8,11 @@
 #include "lib/io/json.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_files.h"
+#include "lib/text/gguf_files.h"
 #include "lib/text/tokenizer.h"
 #include "lib/text/tokenizer_formats.h"
 #include "lib/text/tokenizer_json.h"
+#include "lib/text/vocabulary_files.h"
 
 namespace lumen::text {
 namespace {
@@ -24,10 +26,13 @@ io::Json read_optional(const std::string& path) {
   return io::is_regular_file(path) ? io::read_json(path) : io::Json();
 }
 
+// In the order of TokenizerConfig.
+constexpr const char* kConfigFiles[] = {"tokenizer_config.json", "special_tokens_map.json",
+                                        "added_tokens.json"};
+
 TokenizerConfig read_config(const std::string& directory) {
-  return {read_optional(directory + "/tokenizer_config.json"),
-          read_optional(directory + "/special_tokens_map.json"),
-          read_optional(directory + "/added_tokens.json")};
+  const auto read = [&](const char* name) { return read_optional(str(directory, "/", name)); };
+  return {read(kConfigFiles[0]), read(kConfigFiles[1]), read(kConfigFiles[2])};
 }
 
 std::string_view text_of(const Buffer& buffer) {
@@ -60,22 +65,34 @@ void refuse_tiktoken(std::string_view bytes) {
        "this is a vocabulary of tiktoken; take the model's tokenizer.json in its place");
 }
 
+enum class FileKind { kGguf, kJson, kSentencepiece, kLlama2c };
+
 // By the first bytes: GGUF has a magic number, JSON is text, a sentencepiece model begins with the
 // tag and length of its first piece, and what is left can only be llama2.c's.
-std::shared_ptr<const Tokenizer> load_file(const std::string& path) {
-  const std::shared_ptr<const Buffer> buffer = io::map_file(path);
-  const std::string_view bytes = text_of(*buffer);
-  if (bytes.starts_with("GGUF")) {
-    return load_tokenizer(*io::read_gguf(path, {.allow_trailing = true, .header_only = true}));
-  }
+FileKind kind_of(const std::string& path, std::string_view bytes) {
+  if (bytes.starts_with("GGUF")) return FileKind::kGguf;
   if (bytes.size() > limits::kTokenizerBytes) {  // looked through below
     fail(ErrorKind::kMalformed, path, ": the file has ", bytes.size(),
          " bytes, a vocabulary at most ", limits::kTokenizerBytes,
          " (limit tokenizer-bytes): is it one?");
   }
   const size_t content = bytes.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
-  if (content != std::string_view::npos && bytes[content] == '{') return load_json(path);
-  if (bytes.size() > 1 && bytes[0] == '\n' && bytes[1] != '\0') {
+  if (content != std::string_view::npos && bytes[content] == '{') return FileKind::kJson;
+  const bool has_pieces = bytes.size() > 1 && bytes[0] == '\n' && bytes[1] != '\0';
+  return has_pieces ? FileKind::kSentencepiece : FileKind::kLlama2c;
+}
+
+std::shared_ptr<const io::GgufFile> gguf_header(const std::string& path) {
+  return io::read_gguf(path, {.allow_trailing = true, .header_only = true});
+}
+
+std::shared_ptr<const Tokenizer> load_file(const std::string& path) {
+  const std::shared_ptr<const Buffer> buffer = io::map_file(path);
+  const std::string_view bytes = text_of(*buffer);
+  const FileKind kind = kind_of(path, bytes);
+  if (kind == FileKind::kGguf) return load_tokenizer(*gguf_header(path));
+  if (kind == FileKind::kJson) return load_json(path);
+  if (kind == FileKind::kSentencepiece) {
     const std::string model = io::read_file(path, limits::kTokenizerBytes);
     return with_context(path, [&] { return parse_sentencepiece(model, nullptr); });
   }
@@ -140,6 +157,21 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path) {
     });
   }
   return load_file(path);
+}
+
+std::vector<TokenizerFile> vocabulary_files(const std::string& path) {
+  const FileKind kind = kind_of(path, text_of(*io::map_file(path)));
+  if (kind == FileKind::kGguf) return tokenizer_files(*gguf_header(path));
+  if (kind == FileKind::kLlama2c) return {};
+  const std::string content = io::read_file(path, limits::kJsonBytes);
+  if (kind == FileKind::kSentencepiece) return {{"tokenizer.model", content}};
+  std::vector<TokenizerFile> files = {{"tokenizer.json", content}};
+  for (const char* name : kConfigFiles) {
+    const std::string beside = str(directory_of(path), "/", name);
+    if (!io::is_regular_file(beside)) continue;
+    files.push_back({name, io::read_file(beside, limits::kJsonBytes)});
+  }
+  return files;
 }
 
 }  // namespace lumen::text

@@ -9,6 +9,7 @@
 #include "lib/text/gguf_files.h"
 #include "lib/text/tokenizer_formats.h"
 #include "lib/text/vocabulary.h"
+#include "lib/text/vocabulary_files.h"
 
 namespace lumen::text {
 namespace {
@@ -284,6 +285,32 @@ TEST_CASE("A path is recognised by its content", "[tokenizer_files]") {
   tokenizer = load_tokenizer(directory);
   CHECK(tokenizer->encode("a") == Ids{0});
   CHECK(tokenizer->end_tokens() == Ids{1});
+}
+
+TEST_CASE("A vocabulary in a file of any name becomes files that a directory is read by",
+          "[tokenizer_files]") {
+  const std::string place = testing::temporary_directory();
+  const auto names = [&](const std::string& path) {
+    const std::string directory = testing::temporary_directory();
+    std::string all;
+    for (const TokenizerFile& file : vocabulary_files(path)) {
+      write(directory + "/" + file.name, file.content);
+      all += file.name + " ";
+    }
+    if (!all.empty())
+      CHECK(load_tokenizer(directory)->encode("hi") == load_tokenizer(path)->encode("hi"));
+    return all;
+  };
+  write(place + "/x.model", sentencepiece_model());
+  CHECK(names(place + "/x.model") == "tokenizer.model ");
+  write(place + "/x.json", R"({"model": {"type": "WordLevel", "vocab": {"hi": 0, "</s>": 1}}})");
+  CHECK(names(place + "/x.json") == "tokenizer.json ");
+  write(place + "/tokenizer_config.json", R"({"eos_token": "</s>"})");
+  CHECK(names(place + "/x.json") == "tokenizer.json tokenizer_config.json ");
+  write(place + "/x.bin", llama2c_file());
+  CHECK(names(place + "/x.bin").empty());
+  write(place + "/x", "words that are no tokenizer");
+  CHECK(vocabulary_files(place + "/x").empty());  // load_tokenizer says what is wrong
 }
 
 TEST_CASE("Vocabularies from before tokenizer.json are read", "[tokenizer_files]") {
