@@ -191,7 +191,8 @@ struct OpDef {
   size_t (*workspace)(const Node& node, int threads) = nullptr;
   InputLayout layout = InputLayout::kContiguous;
   bool takes_epilogue = false;
-  // Whether input `i` may be a constant in panels; absent: none may. make_node checks it.
+  // Whether input `i` may be a constant in panels; absent: none may. make_node checks it. Such an
+  // input is read as a contiguous matrix, whatever `layout` says of the others.
   bool (*takes_panels)(const Node& node, size_t i) = nullptr;
   // Of such inputs, which part of their bytes one row of the first input reads, in the mean over
   // all of them; absent: all.
