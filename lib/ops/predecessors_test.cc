@@ -406,6 +406,32 @@ TEST_CASE("numbers that meet narrow floats are rounded to them, but for factors 
   CHECK(values(ops::mul(graph::contiguous(floats({3}), DType::kF16), 2049)) == Floats{6148});
 }
 
+TEST_CASE("scalars of wider integers wrap before they are computed with") {
+  const Tensor x = vector_of<uint8_t>({1, 200}), wide = ops::full({}, -3, DType::kI64);  // 253
+  CHECK(values(ops::remainder(x, wide)) == Floats{1, 200});
+  CHECK(values(ops::mod(wide, x)) == Floats{0, 53});
+  CHECK(values(ops::floor_divide(wide, x)) == Floats{253, 1});
+  CHECK(values(ops::maximum(x, wide)) == Floats{253, 253});
+  CHECK(values(ops::lt(x, wide)) == Floats{1, 1});
+  CHECK(values(ops::ge(wide, x)) == Floats{1, 1});
+}
+
+TEST_CASE("gradients at the ends of hard_swish and at a division by zero") {
+  for (const DType dtype : {DType::kF32, DType::kF64}) {
+    const auto variable = [&](const std::vector<float>& numbers) {
+      return autograd::variable(graph::contiguous(floats(numbers), dtype).eval());
+    };
+    const Tensor x = variable({-3, 3}), swish = ops::hard_swish(x);
+    const Tensor slope = autograd::gradients({&swish, 1}, {}, {&x, 1}, true)[0];
+    CHECK(values(slope) == Floats{0, 1});
+    CHECK(values(autograd::gradients({&slope, 1}, {}, {&x, 1})[0]) == Floats{0, 0});
+    const Tensor divisor = variable({0, 2}), rest = ops::mod(floats({5, 5}), divisor);
+    const Tensor quotient = autograd::gradients({&rest, 1}, {}, {&divisor, 1}, true)[0];
+    CHECK(values(quotient) == Floats{-INFINITY, -2});
+    CHECK(values(autograd::gradients({&quotient, 1}, {}, {&divisor, 1})[0]) == Floats{0, 0});
+  }
+}
+
 TEST_CASE("what has no elements") {
   const Tensor none = ops::zeros({2, 0});
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::max(none, 1); }), "no elements"));
