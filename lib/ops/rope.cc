@@ -162,6 +162,15 @@ std::vector<OpCase> rope_cases() {
         {str(layout, " partial"), {f32({1, 2, 2, 12}), f32({2, 2, 4})}, build, -2, 2, 2e-6});
     cases.push_back(
         {str(layout, " table per row"), {f32({3, 2, 2, 8}), f32({6, 2, 4})}, build, -2, 2, 2e-6});
+    cases.push_back({str(layout, " slice of a table"),
+                     {f32({2, 3, 2, 8}), f32({3, 4, 4})},
+                     [build](Inputs in) {
+                       const Tensor inputs[] = {in[0], slice(in[1], 1, 2, 4)};
+                       return build(inputs);
+                     },
+                     -2,
+                     2,
+                     2e-6});
     cases.push_back({str(layout, " inverse"),
                      {f32({1, 2, 2, 12}), f32({2, 2, 5})},
                      [interleaved](Inputs in) {
@@ -197,6 +206,7 @@ const OpDef kRope = {.name = "rope",
                      .infer = infer_rope,
                      .kernel = run_rope,
                      .layout = graph::InputLayout::kInner,
+                     .contiguous_input = [](const Node&, size_t i) { return i == 1; },
                      .meaning = rope_meaning,
                      .grad = grad_rope,
                      .bf16_input = rope_bf16_input,

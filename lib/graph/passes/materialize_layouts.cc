@@ -47,8 +47,10 @@ class Materializer {
     const StridedLayout& layout = layouts_.at(&input);
     int64_t stride;
     if (epilogue_operand) return common_row_stride(input.shape, layout.strides, stride);
-    const bool whole_matrix = user.op->takes_panels && user.op->takes_panels(user, i);
-    return satisfies(whole_matrix ? InputLayout::kContiguous : user.op->layout, input.shape,
+    const OpDef& op = *user.op;
+    const bool contiguous = (op.takes_panels && op.takes_panels(user, i)) ||
+                            (op.contiguous_input && op.contiguous_input(user, i));
+    return satisfies(contiguous ? InputLayout::kContiguous : op.layout, input.shape,
                      layout.strides);
   }
 
