@@ -175,7 +175,9 @@ Tensor ne(const Tensor& a, Number b) {
 
 namespace {
 
-Tensor choose(const Tensor& condition, const Tensor& a, const Tensor& b, DType dtype) {
+Tensor choose(const Tensor& condition, const Tensor& a, const Tensor& b, DType dtype,
+              const char* caller = __builtin_FUNCTION()) {
+  graph::check_defined(condition, caller, "the condition");
   const bool plain = !computes_in_f32(dtype) && is_float(condition.dtype());
   const Tensor flag = plain ? graph::contiguous(condition, DType::kBool) : condition_of(condition);
   const Shape shape = graph::broadcast(

@@ -406,6 +406,35 @@ TEST_CASE("numbers that meet narrow floats are rounded to them, but for factors 
   CHECK(values(ops::mul(graph::contiguous(floats({3}), DType::kF16), 2049)) == Floats{6148});
 }
 
+TEST_CASE("steps of windows that no memory holds are refused") {
+  const Tensor x = ops::ones({1, 2, 9}), w = ops::ones({2, 1, 3});
+  const int64_t huge = int64_t{1} << 62;
+  const auto refused = [](auto&& body, const char* most) {
+    return contains(refusal(ErrorKind::kMalformed, body), most);
+  };
+  for (const ops::Conv1dOptions& options : std::vector<ops::Conv1dOptions>{
+           {.stride = huge}, {.padding = huge}, {.dilation = huge}, {.padding = -1}}) {
+    CHECK(refused([&] { ops::conv1d(x, w, {}, options); }, "none above 2147483647"));
+    CHECK(refused([&] { ops::conv_transpose1d(x, w, {}, options); }, "none above 2147483647"));
+  }
+  for (const ops::Pool1dOptions& options : std::vector<ops::Pool1dOptions>{
+           {.kernel = huge}, {.kernel = 2, .dilation = huge}, {.kernel = 2, .padding = huge}}) {
+    CHECK(refused([&] { ops::max_pool1d(x, options); }, "must be from 1 to 2147483647"));
+  }
+}
+
+TEST_CASE("rope refuses tables and rows of other types") {
+  const Tensor x = ops::ones({1, 2, 1, 8}), table = ops::ones({2, 2, 4});
+  const auto refused = [](const Tensor& rows, const Tensor& angles, bool interleaved) {
+    const std::string message =
+        refusal(ErrorKind::kMalformed, [&] { ops::rope(rows, angles, interleaved); });
+    return contains(message, "needs float32");
+  };
+  CHECK(refused(x, graph::contiguous(table, DType::kF64), false));
+  CHECK(refused(x, graph::contiguous(table, DType::kI8), true));
+  CHECK(refused(graph::contiguous(x, DType::kBF16), table, true));
+}
+
 TEST_CASE("scalars of wider integers wrap before they are computed with") {
   const Tensor x = vector_of<uint8_t>({1, 200}), wide = ops::full({}, -3, DType::kI64);  // 253
   CHECK(values(ops::remainder(x, wide)) == Floats{1, 200});
