@@ -423,6 +423,18 @@ TEST_CASE("steps of windows that no memory holds are refused") {
   }
 }
 
+TEST_CASE("batch_norm refuses statistics and weights of other channels") {
+  const Tensor x = ops::ones({3, 4, 2}), fits = ops::ones({4}), one = ops::ones({1});
+  const Tensor inputs[] = {fits, fits, fits, fits};
+  for (size_t i = 0; i < 4; ++i) {
+    std::vector<Tensor> w(inputs, inputs + 4);
+    w[i] = one;
+    const std::string message =
+        refusal(ErrorKind::kMalformed, [&] { ops::batch_norm(x, w[0], w[1], w[2], w[3], 1e-5); });
+    CHECK(contains(message, "must be [4], not [1]"));
+  }
+}
+
 TEST_CASE("rope refuses tables and rows of other types") {
   const Tensor x = ops::ones({1, 2, 1, 8}), table = ops::ones({2, 2, 4});
   const auto refused = [](const Tensor& rows, const Tensor& angles, bool interleaved) {
