@@ -309,6 +309,13 @@ TEST_CASE("more axes than a tensor can have are refused") {
                  "at most"));
 }
 
+TEST_CASE("tensors of eight axes are repeated along any of them") {
+  const Tensor x = graph::reshape(floats({1, 2, 3, 4}), {1, 2, 1, 1, 1, 1, 1, 2});
+  CHECK(values(ops::repeat_interleave(x, 2, 1)) == Floats{1, 2, 1, 2, 3, 4, 3, 4});
+  CHECK(values(ops::repeat_interleave(x, 2, -1)) == Floats{1, 1, 2, 2, 3, 3, 4, 4});
+  CHECK(to_string(ops::repeat_interleave(x, 0, 3).shape()) == "[1, 2, 1, 0, 1, 1, 1, 2]");
+}
+
 TEST_CASE("normalisation of rows without weights is that with ones and zeros") {
   const Tensor x = graph::constant(Floats{1, 2, 4, -3, 0, 5}, {2, 3});
   const Tensor ones = ops::ones({3}), zeros = ops::zeros({3}), bias = floats({1, 2, 3});
