@@ -190,6 +190,8 @@ struct OpDef {
   void (*kernel)(const KernelCall& call) = nullptr;
   size_t (*workspace)(const Node& node, int threads) = nullptr;
   InputLayout layout = InputLayout::kContiguous;
+  // Whether input `i` must be contiguous whatever `layout` says; absent: only what takes_panels is.
+  bool (*contiguous_input)(const Node& node, size_t i) = nullptr;
   bool takes_epilogue = false;
   // Whether input `i` may be a constant in panels; absent: none may. make_node checks it.
   bool (*takes_panels)(const Node& node, size_t i) = nullptr;

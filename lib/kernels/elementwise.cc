@@ -337,8 +337,8 @@ template <class D>
 HWY_INLINE hn::Vec<D> hard_swish_slope_vector(D d, hn::Vec<D> x) {
   const auto three = hn::Set(d, 3.0f), one = hn::Set(d, 1.0f);
   const auto inside = hn::MulAdd(x, hn::Set(d, 1.0f / 3), hn::Set(d, 0.5f));
-  const auto high = hn::IfThenElse(hn::Gt(x, three), one, inside);
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Neg(three)), high);
+  const auto high = hn::IfThenElse(hn::Ge(x, three), one, inside);
+  return hn::IfThenZeroElse(hn::Le(x, hn::Neg(three)), high);
 }
 
 // One function per operation: name(inputs, output, count, parameters).

@@ -107,9 +107,10 @@ const Function kFunctions[] = {
      },
      4, -9, 9},
     {"hard_swish_slope", block::hard_swish_slope, 1,
-     [](double a, double, double) { return a < -3  ? 0
-                                           : a > 3 ? 1
-                                                   : a / 3 + 0.5; }, 4, -9, 9, true},
+     [](double a, double, double) { return a <= -3  ? 0
+                                           : a >= 3 ? 1
+                                                    : a / 3 + 0.5; }, 4, -9, 9,
+     true},
     {"relu", block::relu, 1, [](double a, double, double) { return a < 0 ? 0 : a; }, 0, -9, 9},
     {"floor", block::floor, 1, [](double a, double, double) { return std::floor(a); }, 0, -9, 9},
     {"ceil", block::ceil, 1, [](double a, double, double) { return std::ceil(a); }, 0, -9, 9},

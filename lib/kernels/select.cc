@@ -269,7 +269,7 @@ bool scatter_as(ThreadPool& pool, const TypedOperand& index, const TypedOperand&
   if (!rows && !all_in_range(pool, index, shape, y_shape[axis])) return false;
   std::atomic<bool> in_range = true;
   // Rows whose elements go to one other each are added as they lie, however many there are.
-  const bool whole_rows = index_step == 0 && src_step == 1 && y_step == 1;
+  const bool whole_rows = !rows && index_step == 0 && src_step == 1 && y_step == 1;
   const int64_t most = whole_rows ? std::max<int64_t>(1, shape.elements())
                                   : lines.bundle(y_shape[axis], int64_t{sizeof(T)});
   lines.parallel(pool, most, [&](int64_t line, int64_t count, int) {

@@ -21,6 +21,12 @@ constexpr double kCubic = 0.044715;
 constexpr double kRootTwoOverPi = 0.79788456080286536;
 constexpr double kInverseRootTwoPi = 0.39894228040143268;
 
+// Whether 3 ≤ |x|, where hard_swish has an end.
+Tensor beyond_three(const Tensor& x) {
+  const Tensor three = constant_like(3, x), size = abs(x);
+  return add(less_than(three, size), equal(three, size));
+}
+
 double logistic(double x) {
   return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x));
 }
@@ -179,23 +185,22 @@ const OpDef kHardSwish =
                    return {mul(call.dy, real_unary(kHardSwishSlope, call.inputs[0]))};
                  },
                  .cases = [] { return elementwise_cases(kHardSwish, 1, -5, 5); }});
-// The derivative of hard_swish, at ±3 as PyTorch has it: x/3 + ½ there too.
+// The derivative of hard_swish, at ±3 as PyTorch has it: 0 and 1.
 const OpDef kHardSwishSlope = elementwise(
     {.name = "hard_swish_slope",
      .block = block::hard_swish_slope,
-     .real = [](const double* x) { return x[0] < -3  ? 0
-                                          : x[0] > 3 ? 1
-                                                     : x[0] / 3 + 0.5; },
+     .real = [](const double* x) { return x[0] <= -3  ? 0
+                                          : x[0] >= 3 ? 1
+                                                      : x[0] / 3 + 0.5; },
      .meaning =
          [](const Node&, Inputs in) {
            const Tensor& x = in[0];
-           return where(less_than(constant_like(3, x), abs(x)), less_than(constant_like(0, x), x),
-                        add(mul(x, 1.0 / 3), 0.5));
+           const Tensor step = less_than(constant_like(0, x), x);
+           return where(beyond_three(x), step, add(mul(x, 1.0 / 3), 0.5));
          },
      .grad = [](const GradCall& call) -> Gradients {
        const Tensor zero = constant_like(0, call.dy);
-       const Tensor beyond = less_than(constant_like(3, call.inputs[0]), abs(call.inputs[0]));
-       return {where(beyond, zero, mul(call.dy, 1.0 / 3))};
+       return {where(beyond_three(call.inputs[0]), zero, mul(call.dy, 1.0 / 3))};
      },
      .cases = [] { return elementwise_cases(kHardSwishSlope, 1, -5, 5); }});
 const OpDef kRelu =

@@ -58,7 +58,7 @@ const OpDef kMod =
                  .integer = [](const int64_t* x) { return kernels::integer_remainder(x[0], x[1]); },
                  // x − trunc(x / y) · y: the quotient is a step function.
                  .grad = [](const GradCall& call) -> Gradients {
-                   const Tensor quotient = div(sub(call.inputs[0], call.output), call.inputs[1]);
+                   const Tensor quotient = trunc(div(call.inputs[0], call.inputs[1]));
                    return {call.dy, neg(times(call.dy, quotient))};
                  },
                  .scalar = [](const double* x) { return std::fmod(x[0], x[1]); },

@@ -525,6 +525,12 @@ BatchNormResult batch_norm_training(const Tensor& x, const Tensor& weight, const
 Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
                   const Tensor& bias, double eps) {
   as_channels("batch_norm", x);  // for its check
+  for (const Tensor& w : {mean, var, weight, bias}) {
+    if (w.defined() && !(w.shape() == Shape{x.dim(1)})) {
+      fail(ErrorKind::kMalformed, "batch_norm of ", to_string(x.shape()),
+           ": statistics, weight and bias must be [", x.dim(1), "], not ", to_string(w.shape()));
+    }
+  }
   if (is_narrow(x.dtype())) {
     const Tensor y =
         batch_norm(widened(x), widened(mean), widened(var), widened(weight), widened(bias), eps);

@@ -91,7 +91,9 @@ Tensor in_f32(const OpDef& op, const Tensor& a, const Tensor& b, DType dtype) {
 
 // The comparison as bool.
 Tensor as_bool(const OpDef& op, const Tensor& a, const Tensor& b, DType dtype) {
-  if (!computes_in_f32(dtype)) return binary(op, a, b, DType::kBool);
+  if (!computes_in_f32(dtype)) {
+    return binary(op, as_operand(a, dtype), as_operand(b, dtype), DType::kBool);
+  }
   return graph::contiguous(in_f32(op, a, b, dtype), DType::kBool);
 }
 
@@ -173,7 +175,9 @@ Tensor ne(const Tensor& a, Number b) {
 
 namespace {
 
-Tensor choose(const Tensor& condition, const Tensor& a, const Tensor& b, DType dtype) {
+Tensor choose(const Tensor& condition, const Tensor& a, const Tensor& b, DType dtype,
+              const char* caller = __builtin_FUNCTION()) {
+  graph::check_defined(condition, caller, "the condition");
   const bool plain = !computes_in_f32(dtype) && is_float(condition.dtype());
   const Tensor flag = plain ? graph::contiguous(condition, DType::kBool) : condition_of(condition);
   const Shape shape = graph::broadcast(

@@ -3,6 +3,8 @@
 // their kernels may round what they multiply (kernels/conv.h); meanings do not.
 #include "lib/kernels/conv.h"
 
+#include <algorithm>
+
 #include "lib/base/error.h"
 #include "lib/graph/mixed_precision.h"
 #include "lib/ops/cases.h"
@@ -399,16 +401,23 @@ Conv2dOptions options_of(const graph::Attrs& attrs) {
   return {pair("stride"), pair("padding"), pair("dilation"), attrs.integer("groups")};
 }
 
-Tensor record_conv(const OpDef& op, std::span<const Tensor> inputs, Pair size,
-                   const Conv2dOptions& options) {
+void require_options(const OpDef& op, const Conv2dOptions& options) {
+  constexpr int64_t kMost = INT32_MAX;  // so that extents do not overflow
   bool fits = options.groups >= 1;
   for (int i : {0, 1}) {
     fits &= options.stride[i] >= 1 && options.padding[i] >= 0 && options.dilation[i] >= 1;
+    fits &= std::max({options.stride[i], options.padding[i], options.dilation[i]}) <= kMost;
   }
   if (!fits) {
     fail(ErrorKind::kMalformed, op.name,
-         ": stride, dilation and groups must be at least 1 and padding at least 0");
+         ": stride, dilation and groups must be at least 1, padding at least 0, and none above ",
+         kMost);
   }
+}
+
+Tensor record_conv(const OpDef& op, std::span<const Tensor> inputs, Pair size,
+                   const Conv2dOptions& options) {
+  require_options(op, options);
   auto list = [](const Pair& pair) { return std::vector<int64_t>(pair.begin(), pair.end()); };
   return record(op, inputs,
                 {{"size", list(size)},
@@ -517,6 +526,7 @@ namespace {
 Tensor convolve(const Tensor& x, const Tensor& weight, const Tensor& bias,
                 const Conv2dOptions& options) {
   require_images(kConv2d, x, weight);
+  require_options(kConv2d, options);
   std::vector<Tensor> inputs = {x, weight};
   if (bias.defined()) inputs.push_back(bias);
   return record_conv(kConv2d, inputs, out_size(options, x.shape(), weight.shape()), options);
@@ -525,6 +535,7 @@ Tensor convolve(const Tensor& x, const Tensor& weight, const Tensor& bias,
 Tensor transposed_convolve(const Tensor& x, const Tensor& weight, const Tensor& bias,
                            const Conv2dOptions& options, Pair output_padding) {
   require_images(kConvTranspose2d, x, weight);
+  require_options(kConvTranspose2d, options);
   Pair size;
   for (int i : {0, 1}) {
     if (output_padding[i] < 0 ||

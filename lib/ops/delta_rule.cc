@@ -135,6 +135,10 @@ void run_delta_rule(const KernelCall& call) {
   kernels::delta_rule(*call.pool, args);
 }
 
+bool is_states(const Node&, size_t i) {
+  return i == kWithoutStates;
+}
+
 size_t delta_rule_workspace(const Node& node, int threads) {
   return kernels::delta_rule_workspace_bytes(node.inputs[0]->shape[3], threads);
 }
@@ -360,6 +364,17 @@ std::vector<OpCase> delta_rule_cases(bool gradient) {
                      0.9,
                      1e-5});
   }
+  cases.push_back({"states in a slice",
+                   {f32({1, 3, 2, 6}), f32({1, 3, 2, 6}), f32({1, 3, 2, 9}), f32({1, 3, 2}),
+                    f32({1, 3, 2}), f32({1, 2, 8, 9})},
+                   [](Inputs in) {
+                     DeltaRuleOptions options{.before = graph::slice(in[5], 2, 1, 7)};
+                     options.position = ops::full({1}, 4, DType::kI32);
+                     return gated_delta_rule(in[0], in[1], in[2], in[3], in[4], options).out;
+                   },
+                   -0.9,
+                   0.9,
+                   1e-5});
   return cases;
 }
 
@@ -370,6 +385,7 @@ const OpDef kGatedDeltaRule = {.name = "gated_delta_rule",
                                .kernel = run_delta_rule,
                                .workspace = delta_rule_workspace,
                                .layout = graph::InputLayout::kInner,
+                               .contiguous_input = is_states,
                                .meaning = delta_rule_meaning,
                                .grad = grad_delta_rule,
                                .cost = delta_rule_cost,

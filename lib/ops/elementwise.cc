@@ -89,8 +89,12 @@ Tensor as_stored(const Tensor& dy, DType x) {
 }
 
 Tensor as_operand(const Tensor& x, DType dtype) {
+  if (is_quantized(x.dtype())) return x;  // infer refuses it
   const bool exact = x.dtype() == dtype || info(x.dtype()).block_bytes == 1;
-  return is_narrow(dtype) && !exact && !is_quantized(x.dtype()) ? graph::contiguous(x, dtype) : x;
+  const bool integers = !is_float(dtype) && dtype != DType::kBool && !is_float(x.dtype());
+  const bool rounds = is_narrow(dtype) && !exact;
+  const bool wraps = integers && promote(x.dtype(), dtype) != dtype;  // a scalar of a wider type
+  return rounds || wraps ? graph::contiguous(x, dtype) : x;
 }
 
 Tensor binary(const OpDef& op, const Tensor& a, const Tensor& b, DType dtype) {

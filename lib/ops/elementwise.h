@@ -63,8 +63,8 @@ Tensor binary(const graph::OpDef& op, const Tensor& a, const Tensor& b, DType dt
 Tensor binary(const graph::OpDef& op, const Tensor& a, Number b);
 Tensor binary(const graph::OpDef& op, Number a, const Tensor& b);
 
-// x as arithmetic with a result of type `dtype` reads it: for f16 and bf16 rounded to that type, as
-// PyTorch does, otherwise as it is.
+// x as arithmetic with a result of type `dtype` reads it: for f16 and bf16 rounded to that type,
+// for integers wrapped to it, as PyTorch does, otherwise as it is.
 Tensor as_operand(const Tensor& x, DType dtype);
 
 // A number as an element [] of `dtype`: rounded to a float type; an integer type drops its fraction

@@ -469,6 +469,17 @@ std::vector<OpCase> experts_cases() {
   add_case("many tokens", 40, 3, DType::kF32, {1, true}, 2e-6);
   add_case("q8_0", 4, 4, DType::kQ8_0, {3, true}, 3e-2);
   add_case("f16, many tokens", 50, 4, DType::kF16, {2, true}, 2e-3);
+  cases.push_back({"strided matrices",
+                   {f32({5, 64}), f32({5, 1}), f32({32, 96}), f32({32, 96}), f32({64, 48})},
+                   [](Inputs in) {
+                     const Tensor gate = graph::slice(in[2], 1, 8, 72);
+                     const Tensor up = graph::slice(in[3], 1, 32, 96);
+                     const Tensor down = graph::slice(in[4], 1, 0, 32);
+                     return experts(in[0], in[1], {&gate, 1}, {&up, 1}, {&down, 1}, {});
+                   },
+                   -0.5,
+                   0.5,
+                   2e-6});
   const auto add_biased = [&](std::string label, int64_t m, DType dtype, double tolerance) {
     std::vector<graph::TypedShape> inputs = expert_inputs(m, 3, dtype, 2);
     for (const int64_t n : {32, 32, 64}) inputs.push_back(f32({3, n}));

@@ -291,6 +291,12 @@ std::vector<OpCase> linear_cases() {
                    -1,
                    1,
                    2e-6});
+  cases.push_back({"strided weight",
+                   {f32({3, 64}), f32({7, 96})},
+                   [](Inputs in) { return linear(in[0], graph::slice(in[1], 1, 16, 80)); },
+                   -1,
+                   1,
+                   2e-6});
   cases.push_back({"residual",
                    {f32({4, 64}), f32({70, 64}), f32({4, 70})},
                    [](Inputs in) { return add(linear(in[0], in[1]), in[2]); },

@@ -130,6 +130,8 @@ TEST_CASE("an undefined tensor is refused by every operation, which says so") {
            {"conv2d: weight ", [&] { ops::conv2d(one, none); }},
            {"avg_pool2d: x ", [&] { ops::avg_pool2d(none, {}); }},
            {"cumsum: x ", [&] { ops::cumsum(none, 0); }},
+           {"masked_fill: the condition ", [&] { ops::masked_fill(one, none, 0); }},
+           {"where: the condition ", [&] { ops::where(none, one, 0); }},
            {"sort: ", [&] { ops::argsort(none); }},
            {"sum: x ", [&] { ops::sum(none, ops::kAllAxes, false); }}}) {
     CHECK(contains(refusal(ErrorKind::kMalformed, body), says));

@@ -294,10 +294,12 @@ Pair pooled(const OpDef& op, const Tensor& x, const PoolOptions& options,
   Pair size;
   for (int i : {0, 1}) {
     const int64_t stride = attrs.integers("stride")[i];
-    if (options.kernel[i] < 1 || stride < 1 || options.dilation[i] < 1 || options.padding[i] < 0 ||
-        2 * options.padding[i] > options.kernel[i]) {
+    constexpr int64_t kMost = INT32_MAX;  // so that extents do not overflow
+    const auto [least, largest] = std::minmax({options.kernel[i], stride, options.dilation[i]});
+    if (least < 1 || largest > kMost || options.padding[i] < 0 ||
+        options.padding[i] > options.kernel[i] / 2) {
       fail(ErrorKind::kMalformed, op.name, ": kernel ", options.kernel[i], ", stride ", stride,
-           ", dilation ", options.dilation[i], " must be at least 1 and padding ",
+           ", dilation ", options.dilation[i], " must be from 1 to ", kMost, " and padding ",
            options.padding[i], " at most half the kernel");
     }
     // Where the last window that fits begins; with ceil_mode, one more may lack what its stride is

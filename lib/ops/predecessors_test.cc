@@ -309,6 +309,13 @@ TEST_CASE("more axes than a tensor can have are refused") {
                  "at most"));
 }
 
+TEST_CASE("tensors of eight axes are repeated along any of them") {
+  const Tensor x = graph::reshape(floats({1, 2, 3, 4}), {1, 2, 1, 1, 1, 1, 1, 2});
+  CHECK(values(ops::repeat_interleave(x, 2, 1)) == Floats{1, 2, 1, 2, 3, 4, 3, 4});
+  CHECK(values(ops::repeat_interleave(x, 2, -1)) == Floats{1, 1, 2, 2, 3, 3, 4, 4});
+  CHECK(to_string(ops::repeat_interleave(x, 0, 3).shape()) == "[1, 2, 1, 0, 1, 1, 1, 2]");
+}
+
 TEST_CASE("normalisation of rows without weights is that with ones and zeros") {
   const Tensor x = graph::constant(Floats{1, 2, 4, -3, 0, 5}, {2, 3});
   const Tensor ones = ops::ones({3}), zeros = ops::zeros({3}), bias = floats({1, 2, 3});
@@ -404,6 +411,73 @@ TEST_CASE("numbers that meet narrow floats are rounded to them, but for factors 
   CHECK(values(ops::mod(x, 2049)) == Floats{0, 1});
   CHECK(values(ops::floor_divide(x, 2049)) == Floats{0, 0});
   CHECK(values(ops::mul(graph::contiguous(floats({3}), DType::kF16), 2049)) == Floats{6148});
+}
+
+TEST_CASE("steps of windows that no memory holds are refused") {
+  const Tensor x = ops::ones({1, 2, 9}), w = ops::ones({2, 1, 3});
+  const int64_t huge = int64_t{1} << 62;
+  const auto refused = [](auto&& body, const char* most) {
+    return contains(refusal(ErrorKind::kMalformed, body), most);
+  };
+  for (const ops::Conv1dOptions& options : std::vector<ops::Conv1dOptions>{
+           {.stride = huge}, {.padding = huge}, {.dilation = huge}, {.padding = -1}}) {
+    CHECK(refused([&] { ops::conv1d(x, w, {}, options); }, "none above 2147483647"));
+    CHECK(refused([&] { ops::conv_transpose1d(x, w, {}, options); }, "none above 2147483647"));
+  }
+  for (const ops::Pool1dOptions& options : std::vector<ops::Pool1dOptions>{
+           {.kernel = huge}, {.kernel = 2, .dilation = huge}, {.kernel = 2, .padding = huge}}) {
+    CHECK(refused([&] { ops::max_pool1d(x, options); }, "must be from 1 to 2147483647"));
+  }
+}
+
+TEST_CASE("batch_norm refuses statistics and weights of other channels") {
+  const Tensor x = ops::ones({3, 4, 2}), fits = ops::ones({4}), one = ops::ones({1});
+  const Tensor inputs[] = {fits, fits, fits, fits};
+  for (size_t i = 0; i < 4; ++i) {
+    std::vector<Tensor> w(inputs, inputs + 4);
+    w[i] = one;
+    const std::string message =
+        refusal(ErrorKind::kMalformed, [&] { ops::batch_norm(x, w[0], w[1], w[2], w[3], 1e-5); });
+    CHECK(contains(message, "must be [4], not [1]"));
+  }
+}
+
+TEST_CASE("rope refuses tables and rows of other types") {
+  const Tensor x = ops::ones({1, 2, 1, 8}), table = ops::ones({2, 2, 4});
+  const auto refused = [](const Tensor& rows, const Tensor& angles, bool interleaved) {
+    const std::string message =
+        refusal(ErrorKind::kMalformed, [&] { ops::rope(rows, angles, interleaved); });
+    return contains(message, "needs float32");
+  };
+  CHECK(refused(x, graph::contiguous(table, DType::kF64), false));
+  CHECK(refused(x, graph::contiguous(table, DType::kI8), true));
+  CHECK(refused(graph::contiguous(x, DType::kBF16), table, true));
+}
+
+TEST_CASE("scalars of wider integers wrap before they are computed with") {
+  const Tensor x = vector_of<uint8_t>({1, 200}), wide = ops::full({}, -3, DType::kI64);  // 253
+  CHECK(values(ops::remainder(x, wide)) == Floats{1, 200});
+  CHECK(values(ops::mod(wide, x)) == Floats{0, 53});
+  CHECK(values(ops::floor_divide(wide, x)) == Floats{253, 1});
+  CHECK(values(ops::maximum(x, wide)) == Floats{253, 253});
+  CHECK(values(ops::lt(x, wide)) == Floats{1, 1});
+  CHECK(values(ops::ge(wide, x)) == Floats{1, 1});
+}
+
+TEST_CASE("gradients at the ends of hard_swish and at a division by zero") {
+  for (const DType dtype : {DType::kF32, DType::kF64}) {
+    const auto variable = [&](const std::vector<float>& numbers) {
+      return autograd::variable(graph::contiguous(floats(numbers), dtype).eval());
+    };
+    const Tensor x = variable({-3, 3}), swish = ops::hard_swish(x);
+    const Tensor slope = autograd::gradients({&swish, 1}, {}, {&x, 1}, true)[0];
+    CHECK(values(slope) == Floats{0, 1});
+    CHECK(values(autograd::gradients({&slope, 1}, {}, {&x, 1})[0]) == Floats{0, 0});
+    const Tensor divisor = variable({0, 2}), rest = ops::mod(floats({5, 5}), divisor);
+    const Tensor quotient = autograd::gradients({&rest, 1}, {}, {&divisor, 1}, true)[0];
+    CHECK(values(quotient) == Floats{-INFINITY, -2});
+    CHECK(values(autograd::gradients({&quotient, 1}, {}, {&divisor, 1})[0]) == Floats{0, 0});
+  }
 }
 
 TEST_CASE("what has no elements") {

@@ -63,20 +63,23 @@ std::vector<OpCase> rope_table_cases() {
 
 // --- rope --------------------------------------------------------------------------------------
 
+bool rope_gives_bf16(const Node& node) {
+  return node.attrs.integer("interleaved") == 0;
+}
+
 graph::TypedShape infer_rope(const Node& node) {
   const Node &x = *node.inputs[0], &table = *node.inputs[1];
-  const bool fits = (x.dtype == DType::kF32 || x.dtype == DType::kBF16) && x.shape.rank() == 4 &&
+  // bfloat16 only as passes/store_bf16.cc stores it.
+  const bool takes = x.dtype == DType::kF32 || (x.dtype == DType::kBF16 && rope_gives_bf16(node));
+  const bool fits = takes && x.shape.rank() == 4 && table.dtype == DType::kF32 &&
                     table.shape.rank() == 3 &&
                     (table.shape[0] == x.shape[1] || table.shape[0] == x.shape[0] * x.shape[1]) &&
                     table.shape[1] == 2 && 2 * table.shape[2] <= x.shape[3];
   if (!fits) {
-    shape_error(node, "needs [batch, tokens, heads, head_dim] and [tokens or all rows, 2, half]");
+    shape_error(node,
+                "needs float32 [batch, tokens, heads, head_dim] and [tokens or all rows, 2, half]");
   }
   return {graph::stored_type(node), x.shape};
-}
-
-bool rope_gives_bf16(const Node& node) {
-  return node.attrs.integer("interleaved") == 0;
 }
 
 graph::Bf16Input rope_bf16_input(const Node& node, size_t i) {
@@ -162,6 +165,15 @@ std::vector<OpCase> rope_cases() {
         {str(layout, " partial"), {f32({1, 2, 2, 12}), f32({2, 2, 4})}, build, -2, 2, 2e-6});
     cases.push_back(
         {str(layout, " table per row"), {f32({3, 2, 2, 8}), f32({6, 2, 4})}, build, -2, 2, 2e-6});
+    cases.push_back({str(layout, " slice of a table"),
+                     {f32({2, 3, 2, 8}), f32({3, 4, 4})},
+                     [build](Inputs in) {
+                       const Tensor inputs[] = {in[0], slice(in[1], 1, 2, 4)};
+                       return build(inputs);
+                     },
+                     -2,
+                     2,
+                     2e-6});
     cases.push_back({str(layout, " inverse"),
                      {f32({1, 2, 2, 12}), f32({2, 2, 5})},
                      [interleaved](Inputs in) {
@@ -197,6 +209,7 @@ const OpDef kRope = {.name = "rope",
                      .infer = infer_rope,
                      .kernel = run_rope,
                      .layout = graph::InputLayout::kInner,
+                     .contiguous_input = [](const Node&, size_t i) { return i == 1; },
                      .meaning = rope_meaning,
                      .grad = grad_rope,
                      .bf16_input = rope_bf16_input,

@@ -210,6 +210,9 @@ std::vector<OpCase> scatter_add_cases() {
   cases.push_back({"whole rows", {f32({4, 40}), i32({9, 1}), f32({9, 40})}, [](Inputs in) {
                      return scatter_add(in[0], 0, graph::expand(in[1], {9, 40}), in[2]);
                    }});
+  cases.push_back({"one column", {f32({4, 1}), f32({4, 1})}, [](Inputs in) {
+                     return scatter_add(in[0], 1, zeros({4, 1}, DType::kI32), in[1]);
+                   }});
   cases.push_back({"smaller", {f32({3, 4, 5}), i32({2, 7, 3}), f32({3, 8, 3})}, [](Inputs in) {
                      return scatter_add(in[0], 1, in[1], in[2]);
                    }});

@@ -191,10 +191,14 @@ Tensor roll(const Tensor& x, int64_t shift, int axis) {
 Tensor repeat_interleave(const Tensor& x, int64_t count, int axis) {
   const int at = graph::checked_axis("repeat_interleave", x.shape(), axis);
   if (count < 0) fail(ErrorKind::kMalformed, "repeat_interleave: ", count, " times");
-  const Tensor wide = unsqueeze(x, at + 1);
-  Shape repeated = wide.shape(), shape = x.shape();
-  repeated[at + 1] = count;
-  const Tensor y = graph::expand(wide, repeated);
+  // [before, n, 1, behind], however many axes there are before and behind.
+  Shape apart = {1, x.dim(at), 1, 1}, shape = x.shape();
+  for (int i = 0; i < x.rank(); ++i) {
+    if (i != at) apart[i < at ? 0 : 3] *= x.dim(i);
+  }
+  Shape repeated = apart;
+  repeated[2] = count;
+  const Tensor y = graph::expand(graph::reshape(x, apart), repeated);
   shape[at] *= count;
   return graph::reshape(y, shape);
 }

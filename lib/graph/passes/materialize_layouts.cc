@@ -17,7 +17,7 @@ class Materializer {
     std::vector<NodePtr> inputs = node->inputs;
     const size_t own_inputs = node->inputs.size() - epilogue_operands(*node);
     for (size_t i = 0; i < inputs.size(); ++i) {
-      if (!readable(*node, *inputs[i], i >= own_inputs)) inputs[i] = copy(inputs[i]);
+      if (!readable(*node, i, i >= own_inputs)) inputs[i] = copy(inputs[i]);
     }
     NodePtr result = with_inputs(node, std::move(inputs));
     if (!record(result)) {
@@ -41,12 +41,17 @@ class Materializer {
     return node.op->takes_epilogue && node.epilogue ? node.epilogue->inputs - 1 : 0;
   }
 
-  bool readable(const Node& user, const Node& input, bool epilogue_operand) const {
+  bool readable(const Node& user, size_t i, bool epilogue_operand) const {
     if (user.op->kind == OpKind::kView || user.op->kind == OpKind::kLeaf) return true;
+    const Node& input = *user.inputs[i];
     const StridedLayout& layout = layouts_.at(&input);
     int64_t stride;
     if (epilogue_operand) return common_row_stride(input.shape, layout.strides, stride);
-    return satisfies(user.op->layout, input.shape, layout.strides);
+    const OpDef& op = *user.op;
+    const bool contiguous = (op.takes_panels && op.takes_panels(user, i)) ||
+                            (op.contiguous_input && op.contiguous_input(user, i));
+    return satisfies(contiguous ? InputLayout::kContiguous : op.layout, input.shape,
+                     layout.strides);
   }
 
   NodePtr copy(const NodePtr& node) {
