@@ -175,10 +175,15 @@ Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& targe
 Tensor kl_div(const Tensor& input, const Tensor& target, Reduction reduction, bool log_target) {
   return rounded_once(
       [&](const Tensor& x, const Tensor& t) {
-        if (log_target) return reduce(mul(exp(t), sub(t, x)), reduction);
+        const auto reduced = [&](const Tensor& losses) {
+          if (reduction != Reduction::kBatchMean) return reduce(losses, reduction);
+          const Tensor total = reduce(losses, Reduction::kSum);
+          return x.rank() == 0 ? total : div(total, x.dim(0));
+        };
+        if (log_target) return reduced(mul(exp(t), sub(t, x)));
         // ln 1 in place of ln 0: the term is 0 and its gradient finite.
         const Tensor positive = where(eq(t, 0.0), 1.0, t);
-        return reduce(sub(mul(t, log(positive)), mul(t, x)), reduction);
+        return reduced(sub(mul(t, log(positive)), mul(t, x)));
       },
       input, target);
 }

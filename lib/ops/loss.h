@@ -62,7 +62,7 @@ Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& targe
                                         const Tensor& positive_weight = {},
                                         Reduction reduction = Reduction::kMean);
 // t (ln t − input) where input is ln of the model's probability and t the target, 0 where t is 0;
-// with log_target, exp(target) (target − input).
+// with log_target, exp(target) (target − input). kBatchMean divides by the input's first extent.
 Tensor kl_div(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::kMean,
               bool log_target = false);
 

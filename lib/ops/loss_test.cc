@@ -211,6 +211,12 @@ TEST_CASE("a mean of many narrow losses does not overflow in their sum") {
   CHECK(ops::reduce(ops::full({2, 1000}, 40, DType::kF16), Reduction::kBatchMean).item() == 40000);
 }
 
+TEST_CASE("kl_div is a mean over the input's batch, not over the target's that it meets") {
+  const Tensor input = ops::full({2}, -1), target = ops::full({3, 2}, 1);  // six losses of 1
+  CHECK(ops::kl_div(input, target, ops::Reduction::kBatchMean).item() == 3);
+  CHECK(ops::kl_div(ops::full({}, -1), target, ops::Reduction::kBatchMean).item() == 6);
+}
+
 TEST_CASE("huber losses have their second derivative where input and target are equal") {
   const Tensor target = graph::constant(std::vector<float>{1, 1, 1}, {3});
   for (const bool smooth : {false, true}) {
