@@ -19,8 +19,8 @@ std::string continuation(const text::Tokenizer& tokenizer, const std::vector<int
   return whole.starts_with(beginning) ? whole.substr(beginning.size()) : tokenizer.decode(run);
 }
 
-// What the learner is to see of a row: its text, with what does not count in brackets.
-// Without a tokenizer: its ids.
+// What the learner is to see of a row: its text, or without a tokenizer its ids, with what does not
+// count in ⟦ ⟧, as templates have the usual brackets.
 std::string describe_tokens(const data::Batch& batch, int64_t row,
                             const text::Tokenizer* tokenizer) {
   const Array &tokens = batch.fields.at("tokens"), &targets = batch.fields.at("targets");
@@ -43,7 +43,7 @@ std::string describe_tokens(const data::Batch& batch, int64_t row,
       for (const int32_t id : run) part += (part.empty() ? "" : " ") + str(id);
       if (!text.empty()) text += ' ';
     }
-    text += learned ? part : str("[", part, "]");
+    text += learned ? part : str("⟦", part, "⟧");
     run.clear();
   };
   const auto add = [&](int32_t id, bool counts) {
@@ -70,7 +70,7 @@ std::string describe_tokens(const data::Batch& batch, int64_t row,
     if (ends && next[i] != data::kIgnored) add(next[i], true);  // the last is only a target
   }
   flush();
-  if (end < ids.size()) text += str("[… and ", ids.size() - end, " of padding]");
+  if (end < ids.size()) text += str("⟦… and ", ids.size() - end, " of padding⟧");
   return text;
 }
 

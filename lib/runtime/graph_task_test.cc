@@ -378,7 +378,7 @@ TEST_CASE("a preview keeps the space between what is masked and what is learnt")
                            "[[data.train]]\npath = \"d.jsonl\"\n[data]\nmask = \"prompt\"\n"
                            "eval_fraction = 0.0\nmax_length = 20\n[train]\nsteps = 1\n";
   const Recipe recipe = read_recipe({"r.toml", place + "/", text});
-  CHECK(contains(make_task(recipe, {.threads = 1})->preview(1)[0], "[the cat] sat on"));
+  CHECK(contains(make_task(recipe, {.threads = 1})->preview(1)[0], "⟦the cat⟧ sat on"));
 }
 
 TEST_CASE("a summary tells the tokens of a step and all that is kept for it") {
