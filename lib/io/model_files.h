@@ -61,9 +61,10 @@ struct ModelFiles {
 
   // Hugging Face names, e.g. model.embed_tokens.weight, model.layers.0.self_attn.q_proj.weight,
   // model.layers.0.self_attn.q_norm.weight, model.norm.weight, lm_head.weight; row-major [out, in],
-  // but for those of GPT-2's layers in directories (nn/conv1d.h); mapped. GGUF's "rope_freqs.weight" and "rope_factors_{short,long}.weight" (divisors of the
-  // rotary frequencies, [head_dim / 2]) keep their names, as do tensors without a Hugging Face
-  // counterpart. Of models that read more than text only the language model's are there.
+  // but for those of GPT-2's layers in directories (nn/conv1d.h); mapped. GGUF's
+  // "rope_freqs.weight" and "rope_factors_{short,long}.weight" (divisors of the rotary frequencies,
+  // [head_dim / 2]) keep their names, as do tensors without a Hugging Face counterpart. Of models
+  // that read more than text only the language model's are there.
   std::map<std::string, Array> tensors;
 
   std::shared_ptr<const GgufFile> gguf;  // format kGguf: metadata with the tokenizer
