@@ -97,8 +97,8 @@ struct DataOptions {
   // and never trained on. Unset: what the data come with (mnist's t10k files, cifar10's
   // test_batch.bin, digits of their own), else 0.1. 0: no evaluation split.
   std::optional<double> eval_fraction;
-  int64_t max_samples =
-      0;  // of either split, drawn with `seed`; of long texts and bin the first; 0: all
+  // Of either split, drawn with `seed`; of long texts and bin the first. 0: all.
+  int64_t max_samples = 0;
 
   int64_t batch = 32;  // samples or rows per batch
   // Batches that one step adds up: where the last ones are dropped, they are those of a whole step.

@@ -232,14 +232,6 @@ NamedArrays of_language_model(NamedArrays tensors) {
   return result;
 }
 
-std::string find_tokenizer(const std::string& directory) {
-  for (const char* file : {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"}) {
-    const std::string path = in_directory(directory, file);
-    if (is_regular_file(path)) return path;
-  }
-  return "";
-}
-
 // `config` is tokenizer_config.json.
 ChatTemplates templates_of(const std::string& directory, const Json& config) {
   ChatTemplates templates;
@@ -353,10 +345,7 @@ ModelFiles open_directory_model(const std::string& directory,
     model.config = language_model_config(std::move(model.config));
     const std::string type = get_string(model.config, "model_type");
     with_context(str("model type ", quoted(type)), [&] {
-      for (const char* key : {"rope_interleaved", "rms_norm_offset", "linear_heads_tiled",
-                              "linear_inputs_apart", "multipliers_in_weights", "conv1d_out_in"}) {
-        model.config.erase(key);  // Hugging Face has no such keys
-      }
+      erase_lumen_keys(model.config);
       if (has_backbone(model.config)) model.tensors = with_usual_names(std::move(model.tensors));
       model.config = classic_config(model.config, model.tensors.contains("lm_head.weight"));
       set_guessing_layers_apart(model.config, model.tensors);
@@ -371,6 +360,14 @@ ModelFiles open_directory_model(const std::string& directory,
 }
 
 }  // namespace
+
+std::string find_tokenizer(const std::string& directory) {
+  for (const std::string_view file : kVocabularyFiles) {
+    const std::string path = in_directory(directory, std::string(file));
+    if (is_regular_file(path)) return path;
+  }
+  return "";
+}
 
 std::string only_gguf(const std::string& directory) {
   const std::vector<std::string> found = gguf_models(directory);

@@ -66,6 +66,13 @@ std::optional<bool> head_is_embedding(const NamedArrays& tensors) {
   return std::nullopt;
 }
 
+void erase_lumen_keys(Json& config) {
+  for (const char* key : {"rope_interleaved", "rms_norm_offset", "linear_heads_tiled",
+                          "linear_inputs_apart", "multipliers_in_weights", "conv1d_out_in"}) {
+    config.erase(key);
+  }
+}
+
 void check_config(const Json& config) {
   get_int(config, "hidden_size", 1, limits::kDim);
   const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);

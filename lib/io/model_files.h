@@ -104,6 +104,14 @@ std::string norm_epsilon_key(std::string_view model_type);
 // Gives the keys of such a config the names that config.json has for them, where those are others
 // than the classic ones (GPT-2), and takes out those that it does not know.
 void restore_own_keys(Json& config);
+// Takes out the keys that Lumen adds (ModelFiles::config), of which Hugging Face has none.
+void erase_lumen_keys(Json& config);
+
+// What the vocabulary of a model's directory may be called, the first that is there being it.
+inline constexpr std::string_view kVocabularyFiles[] = {"tokenizer.json", "tokenizer.model",
+                                                        "vocab.json", "vocab.txt"};
+// Its path; "" if there is none.
+std::string find_tokenizer(const std::string& directory);
 
 // The config of the language model in that of a model that reads more than text (text_config); of
 // any other model the same. kimi_k2 is called deepseek_v3, which it is another name of.

@@ -9,7 +9,6 @@
 #include "lib/io/gguf_adapter.h"
 #include "lib/io/hf_cache.h"
 #include "lib/io/mapped_file.h"
-#include "lib/nn/conv1d.h"
 #include "lib/nn/fused_layers.h"
 #include "lib/nn/gated_delta_net.h"
 #include "lib/nn/multipliers.h"
@@ -160,8 +159,8 @@ void write_adapter_directory(const LoraAdapter& own, const io::ModelFiles& base,
   const LoraAdapter adapter = with_stored_names(own, base.config);
   const nn::LoraOptions& lora = adapter.options;
   const double alpha = alpha_of({lora.rank, lora.scale});
-  io::Json config = adapter_config(*options.base, lora.rank, alpha, target_modules(own, base));
-  config["fan_in_fan_out"] = nn::has_conv1d(base.config);
+  io::Json config =
+      adapter_config(*options.base, lora.rank, alpha, target_modules(own, base), base.config);
   name_parameters(base.config, adapter.tensors, config);
   for (const auto& [place, own] : lora.own) {
     const std::string layer = place.substr(0, place.size() - 1);

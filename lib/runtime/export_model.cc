@@ -154,7 +154,7 @@ void write_model(const std::string& directory, const ExportedModel& model) {
 }
 
 io::Json adapter_config(const std::string& base, int64_t rank, double alpha,
-                        const std::vector<std::string>& targets) {
+                        const std::vector<std::string>& targets, const io::Json& model_config) {
   return {{"peft_type", "LORA"},
           {"task_type", "CAUSAL_LM"},
           {"base_model_name_or_path", to_valid_utf8(base)},
@@ -165,7 +165,7 @@ io::Json adapter_config(const std::string& base, int64_t rank, double alpha,
           {"use_rslora", false},
           {"use_dora", false},
           {"bias", "none"},
-          {"fan_in_fan_out", false},
+          {"fan_in_fan_out", nn::has_conv1d(model_config)},
           {"inference_mode", true}};
 }
 
@@ -216,10 +216,10 @@ void write_adapter_files(const std::string& directory, const io::Json& config,
 
 void write_adapter(const std::string& directory, const ExportedModel& model, const LoraRecipe& lora,
                    const std::string& base_path) {
-  io::Json config = adapter_config(base_path, *lora.rank, lora.alpha, lora_targets(model.weights));
+  io::Json config =
+      adapter_config(base_path, *lora.rank, lora.alpha, lora_targets(model.weights), model.config);
   config["lora_dropout"] = lora.dropout;
   config["use_rslora"] = lora.rslora;
-  config["fan_in_fan_out"] = nn::has_conv1d(model.config);
   name_parameters(model.config, model.weights, config);
   // Two additions that have become one (fused_inputs.h) have the sum of their ranks.
   for (const auto& [name, array] : model.weights) {

@@ -30,9 +30,10 @@ void set_dtype(const std::string& dtype, io::Json& config);
 // tokenizer's files with the chat template, into the existing `directory`. Throws Error(kIo).
 void write_model(const std::string& directory, const ExportedModel& model);
 
-// adapter_config.json of additions to the layers `targets` of the model `base`, as PEFT reads it.
+// adapter_config.json of additions to the layers `targets` of the model `base`, which has the
+// config `model_config`, as PEFT reads it.
 io::Json adapter_config(const std::string& base, int64_t rank, double alpha,
-                        const std::vector<std::string>& targets);
+                        const std::vector<std::string>& targets, const io::Json& model_config);
 // Moves layers of a model with this config that are parameters for PEFT from target_modules to
 // target_parameters: gpt-oss's router, which is no linear layer in transformers, and the
 // feed-forward layers without experts of Qwen3-MoE and Qwen3-Next and the latter's shared experts,

@@ -130,11 +130,8 @@ void nest_rope_parameters(io::Json& config) {
 
 void erase_added_keys(io::Json& config) {
   nest_rope_parameters(config);
-  for (const char* key : {"rope_interleaved", "linear_heads_tiled", "linear_inputs_apart",
-                          "multipliers_in_weights", "conv1d_out_in", "mtp_num_hidden_layers"}) {
-    config.erase(key);
-  }
-  config.erase(kOffset);
+  io::erase_lumen_keys(config);
+  config.erase("mtp_num_hidden_layers");
   constexpr const char* kRmsEpsilon = "rms_norm_eps";
   if (io::norm_epsilon_key(io::get_string(config, "model_type", "")) != kRmsEpsilon) {
     config.erase(kRmsEpsilon);

@@ -211,8 +211,8 @@ std::optional<int32_t> end_token_of(const Recipe& recipe, const io::ModelFiles* 
 
 // Whether a model's directory has its vocabulary in files of this name.
 bool is_vocabulary_name(const std::string& name) {
-  return name == "tokenizer.json" || name == "tokenizer.model" || name == "vocab.json" ||
-         name == "merges.txt" || name == "vocab.txt";
+  return name == "merges.txt" ||
+         std::ranges::find(io::kVocabularyFiles, name) != std::end(io::kVocabularyFiles);
 }
 
 // Writes `files` for the result to have them; "" if there are none, of which a whole model is told
@@ -241,8 +241,7 @@ void take_tokenizer(const std::string& path, const Recipe& recipe,
   result.tokenizer = text::load_tokenizer(path);
   std::string file = path;
   if (io::is_directory(path)) {
-    const std::vector<std::string> names = io::names_in(path);
-    if (std::any_of(names.begin(), names.end(), is_vocabulary_name)) {
+    if (!io::find_tokenizer(path).empty()) {
       result.tokenizer_directory = path;
       return;
     }

@@ -104,13 +104,6 @@ std::shared_ptr<const Tokenizer> load_file(const std::string& path) {
   });
 }
 
-bool has_vocabulary(const std::string& directory) {
-  constexpr const char* kFiles[] = {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"};
-  return std::any_of(std::begin(kFiles), std::end(kFiles), [&](const char* file) {
-    return io::is_regular_file(str(directory, "/", file));
-  });
-}
-
 }  // namespace
 
 DirectoryVocabulary read_directory_vocabulary(const std::string& directory) {
@@ -145,7 +138,7 @@ std::shared_ptr<const Tokenizer> parse_tokenizer(const DirectoryVocabulary& voca
 
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path) {
   if (io::is_directory(path)) {
-    const std::string gguf = has_vocabulary(path) ? "" : io::only_gguf(path);
+    const std::string gguf = io::find_tokenizer(path).empty() ? io::only_gguf(path) : "";
     return gguf.empty() ? parse_tokenizer(read_directory_vocabulary(path)) : load_file(gguf);
   }
   const std::string name = path.substr(path.rfind('/') + 1);
