@@ -237,6 +237,7 @@ void Decoder::make_model(io::Json config, const LoadOptions& options) {
     adapter_options_ = adapter.options;
     place = adapter.place;
   }
+  widen_narrow_rows(tensors_, pool_);
   nn::Parameters parameters = nn::Parameters::from_checkpoint(tensors_);
   if (!adapter_.empty()) parameters = parameters.with_lora(adapter_options_, adapter_, place);
   own_model_ = models::find_model_def(config_).make(config_, parameters);

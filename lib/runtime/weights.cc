@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 
 #include "lib/base/error.h"
 #include "lib/base/round_up.h"
@@ -23,6 +25,8 @@ using graph::NodePtr;
 // Bytes of a weight that are packed and given back before the next: a fraction of what may be
 // resident besides, but many pages, as all threads stop for a moment.
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // Panels begin on cache lines.
 int64_t bytes_in(Layout layout, const Array& weight) {
@@ -180,6 +184,49 @@ RepackedBytes Repacking::advance(uint64_t bytes, ThreadPool& pool, FunctionRef<b
   }
   if (done()) *this = {};
   return change;
+}
+
+namespace {
+
+// `array`, which is quantised, as `dtype`, and the largest magnitude in it; infinity if a scale is
+// not finite.
+std::pair<Array, float> widened(const Array& array, DType dtype, ThreadPool& pool) {
+  constexpr int64_t kPiece = 2048;  // numbers, a multiple of every block
+  constexpr int64_t kGrain = 256;   // pieces that are worth waking a thread
+  Array to = Array::zeros(dtype, array.shape());
+  std::byte* const out = to.mutable_data();
+  std::vector<float> most(static_cast<size_t>(pool.threads()));
+  const int64_t pieces = divide_up(array.elements(), kPiece);
+  pool.parallel_for(pieces, kGrain, [&](int64_t begin, int64_t end, int thread) {
+    float numbers[kPiece];
+    float largest = 0;
+    for (int64_t at = begin * kPiece; at < end * kPiece; at += kPiece) {
+      const int64_t count = std::min(kPiece, array.elements() - at);
+      const std::byte* const from = array.data() + row_bytes(array.dtype(), at);
+      if (kernels::has_nonfinite(array.dtype(), from, count)) largest = kInfinity;
+      kernels::to_float(array.dtype(), from, numbers, count);
+      for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(numbers[i]));
+      kernels::from_float(dtype, numbers, out + row_bytes(dtype, at), count);
+    }
+    float& shared = most[static_cast<size_t>(thread)];
+    shared = std::max(shared, largest);
+  });
+  return {std::move(to), *std::max_element(most.begin(), most.end())};
+}
+
+}  // namespace
+
+void widen_narrow_rows(NamedArrays& tensors, ThreadPool& pool) {
+  constexpr int64_t kColumns = 256;
+  constexpr float kLeast = 0x1p-6f, kMost = 65504.0f;
+  for (auto& [name, array] : tensors) {
+    const bool matrix = array.shape().rank() > 1 && array.elements() > 0;
+    if (!is_quantized(array.dtype()) || !matrix || array.shape()[-1] >= kColumns) continue;
+    auto [floats, largest] = widened(array, DType::kF16, pool);
+    if (largest == kInfinity) continue;
+    const bool fits = largest == 0 || (largest >= kLeast && largest <= kMost);
+    array = fits ? std::move(floats) : widened(array, DType::kF32, pool).first;
+  }
 }
 
 void hash_tensors(const NamedArrays& tensors, io::Sha256& hash) {
