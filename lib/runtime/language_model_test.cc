@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <numeric>
+#include <random>
 
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
@@ -27,6 +28,46 @@ std::vector<int32_t> prompt(int64_t tokens, int64_t vocab) {
   std::vector<int32_t> ids(tokens);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>((i * 37 + 11) % vocab);
   return ids;
+}
+
+Array converted(const Array& array, DType dtype) {
+  std::vector<float> numbers(static_cast<size_t>(array.elements()));
+  kernels::to_float(array.dtype(), array.data(), numbers.data(), array.elements());
+  Array to = Array::zeros(dtype, array.shape());
+  kernels::from_float(dtype, numbers.data(), to.mutable_data(), array.elements());
+  return to;
+}
+
+// `files` with the weights of the layers' linear layers as `dtype`.
+io::ModelFiles converted(io::ModelFiles files, DType dtype) {
+  for (auto& [name, array] : files.tensors) {
+    if (name.ends_with("proj.weight")) array = converted(array, dtype);
+  }
+  return files;
+}
+
+// The same architecture four times as wide, with weights of q8_0: narrower ones would be widened.
+io::ModelFiles quantized() {
+  io::ModelFiles files = builtin();
+  constexpr int64_t kTimes = 4;
+  for (const char* key :
+       {"hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"}) {
+    files.config[key] = kTimes * files.config[key].get<int64_t>();
+  }
+  const int64_t vocab = files.config["vocab_size"];
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  for (auto& [name, array] : files.tensors) {
+    Shape shape = array.shape();
+    for (int64_t i = 0; i < shape.rank(); ++i) {
+      if (shape[i] != vocab) shape[i] *= kTimes;
+    }
+    const bool norm = shape.rank() == 1;
+    array = Array::zeros(DType::kF32, shape);
+    for (float& x : array.as_mutable<float>()) x = norm ? 1 : normal(random) / 16;
+    if (!norm) array = converted(array, DType::kQ8_0);
+  }
+  return files;
 }
 
 std::string error_of(const io::ModelFiles& files, const LoadOptions& options, ErrorKind kind) {
@@ -60,7 +101,7 @@ TEST_CASE("one token at a time, chunks and one pass give the same logits") {
 }
 
 TEST_CASE("tokens fed together give the logits of one after the other") {
-  const auto model = LanguageModel::load(builtin(), {});
+  const auto model = LanguageModel::load(GENERATE(false, true) ? quantized() : builtin(), {});
   const std::vector<int32_t> ids = prompt(40, model->vocab());
   for (const int64_t count : {2, 5, 8}) {
     CAPTURE(count);
@@ -86,10 +127,11 @@ TEST_CASE("texts in slots of their own do not disturb each other") {
   options.slots = kSlots;
   options.repack = GENERATE(true, false);
   options.context = 128;
-  const auto model = LanguageModel::load(builtin(), options);
+  const io::ModelFiles files = GENERATE(false, true) ? quantized() : builtin();
+  const auto model = LanguageModel::load(files, options);
   LoadOptions single = options;
   single.slots = 1;
-  const auto alone = LanguageModel::load(builtin(), single);
+  const auto alone = LanguageModel::load(files, single);
   const std::vector<int32_t> ids = prompt(60, model->vocab());
   std::vector<int32_t> slots(kSlots);
   std::iota(slots.begin(), slots.end(), 0);
@@ -257,24 +299,6 @@ TEST_CASE("repacked weights give the logits of those in the file") {
   for (const auto& [name, array] : files.tensors) CHECK(array.layout() == Layout::kRows);
 }
 
-// `files` with the weights of linear layers as `dtype`.
-io::ModelFiles converted(io::ModelFiles files, DType dtype) {
-  for (auto& [name, array] : files.tensors) {
-    if (!name.ends_with("proj.weight")) continue;
-    Array to = Array::zeros(dtype, array.shape());
-    const int64_t rows = array.shape()[0], columns = array.shape()[1];
-    std::vector<float> row(static_cast<size_t>(columns));
-    for (int64_t i = 0; i < rows; ++i) {
-      const std::byte* from = array.data() + i * row_bytes(array.dtype(), columns);
-      kernels::to_float(array.dtype(), from, row.data(), columns);
-      kernels::from_float(dtype, row.data(), to.mutable_data() + i * row_bytes(dtype, columns),
-                          columns);
-    }
-    array = to;
-  }
-  return files;
-}
-
 TEST_CASE("weights in memory, as packed directories have them, go when they are repacked") {
   io::ModelFiles files = builtin();
   const std::string want = LanguageModel::load(files, {})->fingerprint();
@@ -310,7 +334,7 @@ TEST_CASE("passes before and after repacking give the same bits") {
   const std::vector<std::vector<DType>> kConversions = {
       {DType::kF32}, {DType::kF16}, {DType::kBF16}, {DType::kQ8_0}, {DType::kBF16, DType::kF16}};
   for (const std::vector<DType>& conversions : kConversions) {
-    io::ModelFiles files = builtin();
+    io::ModelFiles files = conversions.back() == DType::kQ8_0 ? quantized() : builtin();
     for (const DType to : conversions) files = converted(std::move(files), to);
     const DType dtype = conversions.back();
     for (const int64_t count : {1, 2, 9, 30}) {

@@ -3,9 +3,11 @@
 #include <filesystem>
 
 #include "lib/base/testing.h"
+#include "lib/io/mapped_file.h"
 #include "lib/io/npy.h"
 #include "lib/kernels/reduce.h"
 #include "lib/runtime/language_model.h"
+#include "lib/text/tokenizer.h"
 
 using namespace lumen;
 using runtime::LanguageModel;
@@ -98,6 +100,40 @@ TEST_CASE("quantised trained models continue as their dequantised weights do") {
       if (expected["min_margin"].get<double>() > 0.5) CHECK(got == want);
       CHECK(std::equal(got.begin(), got.begin() + 5, want.begin()));
     }
+  }
+}
+
+// The mean of −ln p of each token after those before it, of `windows` windows of the context.
+double mean_loss(LanguageModel& model, const std::vector<int32_t>& ids, int64_t windows) {
+  const int64_t vocab = model.vocab(), length = model.context() - 1;
+  REQUIRE(windows * length <= static_cast<int64_t>(ids.size()));
+  double sum = 0;
+  for (int64_t window = 0; window < windows; ++window) {
+    std::vector<int32_t> tokens = {1};  // <s>
+    tokens.insert(tokens.end(), ids.begin() + window * length, ids.begin() + (window + 1) * length);
+    const Array logits = model.logits(tokens);
+    const auto all = logits.as<float>();
+    for (int64_t i = 0; i < length; ++i) {
+      const auto row = all.subspan(static_cast<size_t>(i * vocab), static_cast<size_t>(vocab));
+      double exponentials = 0;
+      for (const float x : row) exponentials += std::exp(static_cast<double>(x));
+      sum += std::log(exponentials) - row[static_cast<size_t>(tokens[static_cast<size_t>(i) + 1])];
+    }
+  }
+  return sum / static_cast<double>(windows * length);
+}
+
+TEST_CASE("perplexity of trained models in q8_0 is that in float32 within 0.1 %") {
+  LUMEN_SHARED_DATA(models, "models/gguf-derived");
+  LUMEN_SHARED_DATA(stories, "datasets/text/tinystories_sample.txt");
+  const std::string text = io::read_file(stories, 1 << 22);
+  for (const std::string name : {"stories260K", "babyllama-tok105"}) {
+    const std::string path = models + "/" + name;
+    const std::vector<int32_t> ids = text::load_tokenizer(path + "-q8_0.gguf")->encode(text);
+    const auto exact = load(path + "-f32.gguf"), quantized = load(path + "-q8_0.gguf");
+    const double difference = mean_loss(*quantized, ids, 100) - mean_loss(*exact, ids, 100);
+    INFO(name << ": " << 100 * std::expm1(difference) << " %");
+    CHECK(std::abs(std::expm1(difference)) < 1e-3);
   }
 }
 
