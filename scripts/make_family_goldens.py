@@ -62,6 +62,19 @@ CASES = {
         "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3}}),
     "qwen2": ("Qwen2", {"rope_theta": 1e6, "rope_scaling": YARN}),
     "qwen3": ("Qwen3", {"head_dim": 8, "rope_theta": 1e6, "tie_word_embeddings": True}),
+    "qwen2vl": ("Qwen2VL", {"rope_parameters": {"rope_type": "mrope", "rope_theta": 1e6,
+                                                "mrope_section": [1, 2, 1]}}),
+    "qwen2_5vl": ("Qwen2_5_VL", {"rope_scaling": YARN | {"mrope_section": [1, 2, 1]},
+                                 "use_sliding_window": True, "sliding_window": 4,
+                                 "max_window_layers": 1, "tie_word_embeddings": True}),
+    "qwen3vl": ("Qwen3VL", {"head_dim": 16, "attention_bias": True, "rope_parameters": {
+        "rope_type": "default", "rope_theta": 5e6, "mrope_section": [4, 2, 2],
+        "mrope_interleaved": True}}),
+    "qwen3vlmoe": ("Qwen3VLMoe", {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2,
+                                  "moe_intermediate_size": 12, "num_hidden_layers": 3,
+                                  "mlp_only_layers": [1], "rope_parameters": {
+                                      "rope_type": "default", "rope_theta": 5e6,
+                                      "mrope_section": [3, 3, 2], "mrope_interleaved": True}}),
     "gemma": ("Gemma", {"head_dim": 8}),
     "gemma2": ("Gemma2", {"head_dim": 8, "query_pre_attn_scalar": 12, "sliding_window": 3,
                           "num_hidden_layers": 3}),
@@ -295,7 +308,9 @@ FACTORS = {"gemma2": {"q_proj": 12.0, "embed_tokens": 8.0}, "gptoss": {"sinks": 
 SEEDS = {"qwen3_5moe": 10, "qwen3next": 9, "qwen3next-step": 9, "deepseek2-groups": 3, "lfm2moe": 3,
          "ernie4_5moe": 2, "glm4moe-groups": 2, "dots1-groups": 6, "exaonemoe": 2, "exaonemoe-groups": 2,
          "nemotron_h-latent": 6}
-HAVE_TEXT_CONFIGS = ("Gemma3", "Gemma4", "Gemma4Unified", "Qwen3_5", "Qwen3_5Moe")
+# Without a class of the language model alone.
+SEE = ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Qwen3VLMoe")
+HAVE_TEXT_CONFIGS = SEE + ("Gemma3", "Gemma4", "Gemma4Unified", "Qwen3_5", "Qwen3_5Moe")
 COMMON = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
           "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 29,
           "max_position_embeddings": 64, "pad_token_id": 0}
@@ -358,8 +373,24 @@ def by_expert(kind, values):
     return result
 
 
+def parameters(model):
+    return [(name.replace("language_model.", ""), p) for name, p in model.named_parameters()
+            if ".visual." not in name]
+
+
 def trained(model):
-    return [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    return [(name, p) for name, p in parameters(model) if p.requires_grad]
+
+
+def seeing(kind, config):
+    """A whole model around a language model, with a small part that sees."""
+    small = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "embed_dim": 16,
+             "out_hidden_size": config.hidden_size, "mlp_ratio": 1, "fullatt_block_indexes": [],
+             "deepstack_visual_indexes": []}
+    whole = getattr(transformers, kind + "Config")(text_config=config.to_dict(), vision_config=small,
+                                                   tie_word_embeddings=getattr(config, "tie_word_embeddings", False))
+    whole._attn_implementation = whole._experts_implementation = "eager"
+    return getattr(transformers, kind + "ForConditionalGeneration")(whole)
 
 
 def balance(model, tokens):
@@ -389,8 +420,10 @@ def main():
         name = kind + ("TextConfig" if kind in HAVE_TEXT_CONFIGS else "Config")
         config = getattr(transformers, name)(**(COMMON | keys))
         config._attn_implementation = config._experts_implementation = "eager"
-        model = getattr(transformers, kind + "ForCausalLM")(config).double().eval()
-        state = dict(model.named_parameters()) | {
+        model = seeing(kind, config) if kind in SEE else getattr(
+            transformers, kind + "ForCausalLM")(config)
+        model = model.double().eval()
+        state = dict(parameters(model)) | {
             name: buffer for name, buffer in model.named_buffers()
             if any(part in name for part in ("correction", "expert_bias", "layer_scalar", "act_fn"))}
         with torch.no_grad():

@@ -376,6 +376,34 @@ void complete_phi(Json& config) {
                         {"tie_word_embeddings", false}});
 }
 
+// As Qwen2VLTextConfig and Qwen2_5_VLTextConfig have it.
+void complete_qwen2_vl(Json& config) {
+  set_defaults(config, {{"vocab_size", 152064},
+                        {"hidden_size", 8192},
+                        {"intermediate_size", 29568},
+                        {"num_hidden_layers", 80},
+                        {"num_attention_heads", 64},
+                        {"max_position_embeddings", 32768},
+                        {"max_window_layers", 80},
+                        {"rms_norm_eps", 1e-5},
+                        {"rope_theta", 1e6}});
+  set_absent(config, "num_key_value_heads", 8);  // null is as many as heads
+  set_absent(config, "sliding_window", 4096);
+}
+
+// As Qwen3VLTextConfig has it; no layer has a window.
+void complete_qwen3_vl(Json& config) {
+  set_defaults(config, {{"vocab_size", 151936},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 22016},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 32},
+                        {"head_dim", 128},
+                        {"max_position_embeddings", 128000},
+                        {"rope_theta", 500000}});
+  for (const char* key : {"sliding_window", "layer_types"}) config.erase(key);
+}
+
 void complete_olmo3(Json& config) {
   set_layer_types(config, 4);
 }
@@ -425,11 +453,15 @@ constexpr Family kFamilies[] = {
     {"olmo3", complete_olmo3},
     {"olmoe", complete_olmoe},
     {"phi", complete_phi},
+    {"qwen2_5_vl_text", complete_qwen2_vl},
     {"qwen2_moe", complete_qwen2_moe},
+    {"qwen2_vl_text", complete_qwen2_vl},
     {"qwen3_5_moe_text", complete_qwen3_5_moe},
     {"qwen3_5_text", complete_qwen3_5},
     {"qwen3_moe", complete_qwen3_moe},
     {"qwen3_next", complete_qwen3_next},
+    {"qwen3_vl_moe_text", complete_qwen3_vl_moe},
+    {"qwen3_vl_text", complete_qwen3_vl},
     {"seed_oss", complete_seed_oss},
     {"starcoder2", complete_starcoder2},
 };

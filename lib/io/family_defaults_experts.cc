@@ -100,6 +100,24 @@ void complete_qwen3_moe(Json& config) {
   rename_key(config, "num_local_experts", "num_experts");
 }
 
+// As Qwen3VLMoeTextConfig has it; no layer has a window, and probabilities of the chosen experts
+// add up to 1.
+void complete_qwen3_vl_moe(Json& config) {
+  complete_qwen3_moe(config);
+  set_defaults(config, {{"vocab_size", 151936},
+                        {"hidden_size", 2048},
+                        {"intermediate_size", 5632},
+                        {"num_hidden_layers", 24},
+                        {"num_attention_heads", 16},
+                        {"moe_intermediate_size", 1408},
+                        {"num_experts", 60},
+                        {"num_experts_per_tok", 4},
+                        {"max_position_embeddings", 128000},
+                        {"rope_theta", 500000}});
+  config["norm_topk_prob"] = true;
+  for (const char* key : {"sliding_window", "layer_types"}) config.erase(key);
+}
+
 // As MiniMaxM2Config has it. Published configs say how many numbers of a head rotate, not which
 // part.
 void complete_minimax_m2(Json& config) {

@@ -304,6 +304,24 @@ TEST_CASE("names of the backbone of Nemotron-H are those of other models, and ba
         "model.layers.0.mixer.in_proj.lora_A.weight");
 }
 
+TEST_CASE("an adapter to a part of a model that reads more than text names it, and is read so") {
+  const Json part = {{"model_type", "qwen3_vl_text"}, {"language_model_part", true}};
+  const std::string own = "model.layers.0.mlp.up_proj.lora_A.weight";
+  const std::string stored = "model.language_model.layers.0.mlp.up_proj.lora_A.weight";
+  CHECK(stored_name(part, own) == stored);
+  CHECK(stored_name(part, "model.norm.weight") == "model.norm.weight");  // alone in its directory
+  CHECK(has_own_names(part));
+  CHECK_FALSE(has_own_names({{"model_type", "qwen3_vl_text"}}));
+  CHECK(name_in_language_model(stored) == own);
+  CHECK(name_in_language_model("language_model.model.norm.weight") == "model.norm.weight");
+  CHECK(name_in_language_model("model.visual.norm.weight").empty());
+  const auto config = [](const char* type) {
+    return language_model_config({{"model_type", type}, {"text_config", {{"vocab_size", 3}}}});
+  };
+  CHECK(config("gemma3")["language_model_part"] == true);
+  CHECK_FALSE(config("qwen3_5").contains("language_model_part"));
+}
+
 TEST_CASE("a config of Mamba-2, which has no attention, is completed as its class has it") {
   const Json all = open_model(make_directory(R"({"model_type": "mamba2", "hidden_size": 32,
                                                  "num_heads": 8, "head_dim": 8, "vocab_size": 4,

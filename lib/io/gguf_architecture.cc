@@ -285,6 +285,9 @@ constexpr Architecture kArchitectures[] = {
     {"qwen3", "qwen3", RotaryRows::kHalves},
     {"qwen2moe", "qwen2_moe", RotaryRows::kHalves, kQwen2Moe},
     {"qwen3moe", "qwen3_moe", RotaryRows::kHalves, kMoe},
+    {"qwen2vl", "qwen2_vl_text", RotaryRows::kHalves},
+    {"qwen3vl", "qwen3_vl_text", RotaryRows::kHalves},
+    {"qwen3vlmoe", "qwen3_vl_moe_text", RotaryRows::kHalves, kMoe},
     {"gemma", "gemma", RotaryRows::kHalves},
     {"gemma2", "gemma2", RotaryRows::kHalves, kAroundBranches},
     {"gemma3", "gemma3_text", RotaryRows::kHalves, kAroundBranches},
@@ -462,6 +465,7 @@ constexpr std::pair<std::string_view, std::string_view> kAlike[] = {
     {"mixtral", "llama"},
     {"olmo3", "olmo2"},
     {"gemma4_unified_text", "gemma4_text"},
+    {"qwen2_5_vl_text", "qwen2_vl_text"},
     {"granitemoeshared", "granitemoe"},
     {"deepseek_v3", "deepseek_v2"},
     {"glm4_moe_lite", "deepseek_v2"}};

@@ -266,7 +266,7 @@ void read_qwen3moe(const ArchitectureKeys& keys, Json& config) {
 }
 
 void write_qwen3moe(const Json& config, const KeyWriter& keys) {
-  require_usual_experts(config, "qwen3moe", true);
+  require_usual_experts(config, gguf_architecture(config), true);
   write_experts(config, "num_experts", "moe_intermediate_size", keys);
 }
 

@@ -448,6 +448,9 @@ constexpr Own kOwn[] = {
     {"qwen2", nullptr, write_no_windows},
     {"qwen3", nullptr, write_no_windows},
     {"qwen3moe", read_qwen3moe, write_qwen3moe},
+    {"qwen2vl", read_sections, write_qwen2vl},
+    {"qwen3vl", read_qwen3vl, write_qwen3vl},
+    {"qwen3vlmoe", read_qwen3vlmoe, write_qwen3vlmoe},
     {"deepseek2", read_deepseek2, write_deepseek2},
     {"dots1", read_dots1, write_dots1},
     {"glm4", read_glm4, write_no_more},
@@ -542,6 +545,23 @@ bool ArchitectureKeys::has_in_layers(std::string_view part) const {
     if (has_tensor(i, part)) return true;
   }
   return false;
+}
+
+std::vector<int64_t> ArchitectureKeys::list(std::string_view key, size_t count, int64_t hi) const {
+  const std::string name = prefix_ + std::string(key);
+  const auto value = metadata_.find(name);
+  if (!value || !value->is_array() || value->size() != count) {
+    fail(ErrorKind::kMalformed, "key ", quoted(name), ": expected an array of ", count,
+         " integers");
+  }
+  std::vector<int64_t> numbers;
+  for (size_t i = 0; i < count; ++i) {
+    numbers.push_back(value->int_at(i));
+    if (numbers.back() >= 0 && numbers.back() <= hi) continue;
+    fail(ErrorKind::kMalformed, "key ", quoted(name), ": found ", numbers.back(),
+         ", expected integers from 0 to ", hi);
+  }
+  return numbers;
 }
 
 std::vector<bool> ArchitectureKeys::flags(std::string_view key, int64_t layers) const {

@@ -50,6 +50,8 @@ class ArchitectureKeys {
   int64_t uniform(std::string_view key, int64_t hi) const;
   // A count of each of `layers` layers, or one that all have; each from 0 to `hi`.
   std::vector<int64_t> per_layer(std::string_view key, int64_t layers, int64_t hi) const;
+  // `count` integers, each from 0 to `hi`.
+  std::vector<int64_t> list(std::string_view key, size_t count, int64_t hi) const;
   // A flag of each of `layers` layers.
   std::vector<bool> flags(std::string_view key, int64_t layers) const;
 

@@ -212,19 +212,15 @@ void set_guessing_layers_apart(const Json& config, NamedArrays& tensors) {
 }
 
 // Of a model that reads more than text, the tensors of its language model under the names that they
-// would have alone. Versions of transformers put the prefix in different places.
+// would have alone, which are those of files of Qwen2-VL as it was published.
 NamedArrays of_language_model(NamedArrays tensors) {
-  constexpr std::string_view kPart = "language_model.", kModel = "model.";
+  const bool has_part = std::ranges::any_of(
+      tensors, [](const auto& tensor) { return !name_in_language_model(tensor.first).empty(); });
   NamedArrays result;
   for (auto& [name, array] : tensors) {
-    std::string alone;
-    if (name.starts_with(kPart)) {
-      alone = name.substr(kPart.size());  // language_model.model.layers…, language_model.lm_head…
-    } else if (name.starts_with(str(kModel, kPart))) {
-      alone = str(kModel, name.substr(kModel.size() + kPart.size()));
-    } else if (name == "lm_head.weight") {
-      alone = name;
-    }
+    std::string alone = name_in_language_model(name);
+    const bool is_own = !has_part && name.starts_with("model.") && !name.starts_with("model.vis");
+    if (alone.empty() && (is_own || name == "lm_head.weight")) alone = name;
     if (alone.empty()) continue;
     const auto [at, is_new] = result.emplace(alone, std::move(array));
     if (!is_new) fail(ErrorKind::kMalformed, "tensor ", quoted(at->first), " is there twice");
@@ -335,17 +331,16 @@ ModelFiles open_directory_model(const std::string& directory,
   add_packing(directory, model.config);
   const auto packing =
       with_context(place_of(config_path), [&] { return packing_of(model.config); });
-  const bool reads_more_than_text = find_value(model.config, "text_config") != nullptr;
+  const bool reads_more = reads_more_than_text(model.config);
   Weights weights = open_weights(packing.get());
   erase_packing(model.config);
   model.file_bytes = weights.file_bytes;
-  model.tensors = with_prefix(reads_more_than_text ? of_language_model(std::move(weights.tensors))
-                                                   : std::move(weights.tensors));
+  model.tensors = with_prefix(reads_more ? of_language_model(std::move(weights.tensors))
+                                         : std::move(weights.tensors));
   with_context(place_of(config_path), [&] {
     model.config = language_model_config(std::move(model.config));
     const std::string type = get_string(model.config, "model_type");
     with_context(str("model type ", quoted(type)), [&] {
-      erase_lumen_keys(model.config);
       if (has_backbone(model.config)) model.tensors = with_usual_names(std::move(model.tensors));
       model.config = classic_config(model.config, model.tensors.contains("lm_head.weight"));
       set_guessing_layers_apart(model.config, model.tensors);

@@ -161,6 +161,84 @@ TEST_CASE("what a layer of Nemotron-H is is told in GGUF by two lists, and read 
   }
 }
 
+TEST_CASE("of Qwen-VL the language model is converted, with the positions of what it sees") {
+  for (const auto& [type, architecture, text] : {std::tuple("qwen2_vl", "qwen2vl", "qwen2"),
+                                                 {"qwen3_vl", "qwen3vl", "qwen3"},
+                                                 {"qwen3_vl_moe", "qwen3vlmoe", "qwen3_moe"}}) {
+    INFO(type);
+    io::Json config = tiny_config(str(type, "_text"));
+    const models::ModelDef& def = models::find_model_def(config);
+    const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+    const std::vector<float> want = logits(directory);
+    NamedArrays tensors;
+    for (auto& [name, array] : io::read_safetensors(directory + "/model.safetensors")->arrays()) {
+      const bool is_inside = name.starts_with("model.");
+      tensors[is_inside ? "model.language_model." + name.substr(6) : name] =
+          nn::float32_copy(array);
+    }
+    tensors["model.visual.merger.norm.weight"] = Array::zeros(DType::kF32, {3});
+    io::write_safetensors(directory + "/model.safetensors", tensors);
+    config["vocab_size"] = 320;
+    const int pairs = type == std::string("qwen2_vl") ? 2 : 8;
+    const io::Json sections = {1, pairs - 1, 0};
+    const auto write_config = [&](const io::Json& these) {
+      config["rope_parameters"] = {
+          {"rope_type", "default"}, {"rope_theta", 1e6}, {"mrope_section", these}};
+      const io::Json whole = {{"model_type", type},
+                              {"architectures", {"Whole"}},
+                              {"tie_word_embeddings", config.value("tie_word_embeddings", false)},
+                              {"vision_config", {{"deepstack_visual_indexes", {5, 11, 17}}}},
+                              {"text_config", config}};
+      io::write_file_atomically(directory + "/config.json", whole.dump());
+    };
+    write_config(sections);
+    CHECK(relative_error(logits(directory), want) < 1e-6);
+    const std::string gguf = converted(directory);
+    const auto file = io::read_gguf(gguf);
+    CHECK(file->metadata.get_string("general.architecture") == architecture);
+    const auto written = file->metadata.find(str(architecture, ".rope.dimension_sections"));
+    REQUIRE((written && written->size() == 4));
+    for (size_t i = 0; i < 3; ++i) CHECK(written->int_at(i) == sections[i]);
+    CHECK(written->int_at(3) == 0);
+    const std::string deepstack = str(architecture, ".n_deepstack_layers");
+    if (text != std::string("qwen2")) CHECK(file->metadata.get_int(deepstack, 0, 9) == 3);
+    CHECK(io::open_model(gguf).config["mrope_section"] == sections);
+    CHECK(relative_error(logits(gguf), want) < 1e-6);
+    // transformers has no class of the language model alone, but it is another model's.
+    for (const std::string& from : {directory, gguf}) {
+      const std::string alone = converted_directory(from, "f32");
+      const io::Json said = io::read_json(alone + "/config.json");
+      CHECK(said["model_type"] == text);
+      CHECK(contains(said["architectures"][0].get<std::string>(), "ForCausalLM"));
+      for (const char* key : {"text_config", "mrope_section", "rope_parameters",
+                              "language_model_part", "n_deepstack_layers"}) {
+        INFO(key);
+        CHECK_FALSE(said.contains(key));
+      }
+      CHECK(relative_error(logits(alone), want) < 1e-6);
+    }
+    for (const io::Json& wrong : {io::Json({1, 2}), io::Json({1, pairs, 0}), io::Json("1")}) {
+      write_config(wrong);
+      ConvertOptions options;
+      options.model = directory;
+      options.output = lumen::testing::temporary_directory() + "/model.gguf";
+      CHECK(contains(lumen::testing::refusal(ErrorKind::kMalformed, [&] { convert(options); }),
+                     "mrope_section: found "));
+    }
+    io::GgufWriter writer;
+    for (size_t i = 0; i < file->metadata.size(); ++i) {
+      if (!file->metadata[i].key().ends_with("_sections")) writer.copy(file->metadata[i]);
+    }
+    writer.set(str(architecture, ".rope.dimension_sections"), std::vector<int32_t>{1, 1, 1, 1});
+    for (const io::GgufTensor& tensor : file->tensors) writer.add(tensor.name, file->array(tensor));
+    const std::string changed = lumen::testing::temporary_directory() + "/changed.gguf";
+    writer.write(changed);
+    CHECK(contains(
+        lumen::testing::refusal(ErrorKind::kUnsupported, [&] { io::open_model(changed); }),
+        str(architecture, ".rope.dimension_sections: a fourth section, 1, is not supported")));
+  }
+}
+
 TEST_CASE("GGUF files of LFM2 call the epsilon of its norms as llama.cpp does") {
   for (const char* type : {"lfm2", "lfm2_moe"}) {
     const models::ModelDef& def = models::find_model_def({{"model_type", type}});

@@ -73,6 +73,7 @@ std::string_view architecture_class(const std::string& model_type) {
       {"gemma2", "Gemma2ForCausalLM"},
       {"gemma3_text", "Gemma3ForCausalLM"},
       {"gemma4_text", "Gemma4ForCausalLM"},
+      {"gemma4_unified_text", "Gemma4UnifiedForCausalLM"},
       {"granite", "GraniteForCausalLM"},
       {"granitemoe", "GraniteMoeForCausalLM"},
       {"granitemoehybrid", "GraniteMoeHybridForCausalLM"},
@@ -121,7 +122,7 @@ const char* activation_key(const std::string& model_type) {
   return own ? "hidden_activation" : "hidden_act";
 }
 
-// config.json of a model that has none.
+// config.json of a model that has none, or none of its own.
 io::Json new_config(const io::ModelFiles& files) {
   io::Json config = files.config;
   if (!nn::set_rope_scaling(files.tensors, config)) {
@@ -163,9 +164,12 @@ Files files_of_gguf(const io::ModelFiles& files, io::Json& config) {
   return result;
 }
 
-// The same of a directory, as they are.
+// The same of a directory, as they are; of a model that reads more than text those of its language
+// model.
 Files files_of_directory(const io::ModelFiles& files, io::Json& config) {
   config = io::read_config(files.path + "/config.json");
+  const bool reads_more = io::reads_more_than_text(config);
+  if (reads_more) config = new_config(files);
   io::erase_packing(config);
   if (io::get_bool(config, "tie_word_embeddings", false)) {  // an adapter may have parted the two
     config["tie_word_embeddings"] = io::get_bool(files.config, "tie_word_embeddings", true);
@@ -174,7 +178,8 @@ Files files_of_directory(const io::ModelFiles& files, io::Json& config) {
   for (const std::string& name : exported_names()) {
     const std::string path = files.path + "/" + name;
     if (name == "config.json" || name.starts_with("adapter_") || name.ends_with(".safetensors") ||
-        name == "chat_template.jinja" || !io::is_regular_file(path)) {
+        name == "chat_template.jinja" || (reads_more && name == "preprocessor_config.json") ||
+        !io::is_regular_file(path)) {
       continue;
     }
     result.push_back({name, io::read_file(path, limits::kJsonBytes)});

@@ -91,7 +91,7 @@ bool to_hugging_face(NamedArrays& tensors, io::Json& config) {
   if (nn::has_inputs_apart(config)) join_inputs(config, tensors, nullptr);
   nn::join_latent_rows(tensors);
   fuse_experts(tensors, config);
-  if (io::has_backbone(config)) {
+  if (io::has_own_names(config)) {
     NamedArrays named;
     for (auto& [name, array] : tensors) {
       named.emplace(io::stored_name(config, name), std::move(array));
@@ -128,8 +128,28 @@ void nest_rope_parameters(io::Json& config) {
 
 }  // namespace
 
+namespace {
+
+// The language model of Qwen-VL alone is what transformers has by another name.
+void name_as_text_model(io::Json& config) {
+  constexpr std::pair<std::string_view, const char*> kTypes[] = {
+      {"qwen2_vl_text", "qwen2"},
+      {"qwen2_5_vl_text", "qwen2"},
+      {"qwen3_vl_text", "qwen3"},
+      {"qwen3_vl_moe_text", "qwen3_moe"}};
+  const std::string type = io::get_string(config, "model_type", "");
+  for (const auto& [seeing, text] : kTypes) {
+    if (type != seeing) continue;
+    config["model_type"] = text;
+    config.erase("rope_parameters");  // as rope_theta and rope_scaling say
+  }
+}
+
+}  // namespace
+
 void erase_added_keys(io::Json& config) {
   nest_rope_parameters(config);
+  name_as_text_model(config);
   io::erase_lumen_keys(config);
   config.erase("mtp_num_hidden_layers");
   constexpr const char* kRmsEpsilon = "rms_norm_eps";
