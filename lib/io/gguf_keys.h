@@ -40,7 +40,8 @@ class ArchitectureKeys {
     return metadata_.get_string(prefix_ + std::string(key), fallback);
   }
 
-  // Whether there is a tensor "blk.LAYER.PART", in this layer or in any.
+  // Whether there is a tensor of this name; a tensor "blk.LAYER.PART", in this layer or in any.
+  bool has_tensor(std::string_view name) const { return file_.find_tensor(name) != nullptr; }
   bool has_tensor(int64_t layer, std::string_view part) const {
     return file_.find_tensor(str("blk.", layer, ".", part)) != nullptr;
   }

@@ -133,12 +133,14 @@ Json normalized_config(Json config, bool has_head) {
 std::string norm_epsilon_key(std::string_view model_type) {
   constexpr std::pair<std::string_view, const char*> kKeys[] = {
       {"gpt2", "layer_norm_epsilon"},
+      {"gpt_neox", "layer_norm_eps"},
       {"lfm2", "norm_eps"},
       {"lfm2_moe", "norm_eps"},
       {"nemotron", "norm_eps"},
       {"nemotron_h", "layer_norm_epsilon"},
       {"mamba2", "layer_norm_epsilon"},
       {"phi", "layer_norm_eps"},
+      {"stablelm", "layer_norm_eps"},
       {"starcoder2", "norm_epsilon"},
       {"cohere", "layer_norm_eps"},
       {"cohere2", "layer_norm_eps"}};

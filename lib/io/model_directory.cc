@@ -1,5 +1,6 @@
 // Model directories in the layout of Hugging Face: config.json, safetensors, tokenizer files.
 #include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include "lib/base/error.h"
@@ -9,6 +10,7 @@
 #include "lib/io/foreign_model.h"
 #include "lib/io/fused_experts.h"
 #include "lib/io/gguf.h"
+#include "lib/io/head_norms.h"
 #include "lib/io/layer_windows.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
@@ -171,11 +173,16 @@ Weights open_weights(const std::string& directory, const Packing* packing) {
        ": no model.safetensors, no pytorch_model.bin and no index of either");
 }
 
+bool is_head(std::string_view name) {
+  return name == "lm_head.weight" || name == "embed_out.weight";
+}
+
 // Base models saved without their head lack this prefix of their names: that of the embedding
 // tells.
 std::string missing_prefix(const NamedArrays& tensors) {
   if (tensors.contains("embed_tokens.weight")) return "model.";
   if (tensors.contains("wte.weight")) return "transformer.";
+  if (tensors.contains("embed_in.weight")) return "gpt_neox.";
   return "";
 }
 
@@ -185,10 +192,19 @@ NamedArrays with_prefix(NamedArrays tensors) {
   NamedArrays result;
   for (auto& [name, array] : tensors) {
     const auto [at, is_new] =
-        result.emplace(name == "lm_head.weight" ? name : prefix + name, std::move(array));
+        result.emplace(is_head(name) ? name : prefix + name, std::move(array));
     if (!is_new) fail(ErrorKind::kMalformed, "tensor ", quoted(at->first), " is there twice");
   }
   return result;
+}
+
+// Constants that older files of GPT-NeoX hold: causal masks and frequencies.
+void erase_masks(NamedArrays& tensors) {
+  std::erase_if(tensors, [](const auto& tensor) {
+    return std::ranges::any_of(
+        std::array{".attention.bias", ".attention.masked_bias", ".rotary_emb.inv_freq"},
+        [&](std::string_view end) { return tensor.first.ends_with(end); });
+  });
 }
 
 // Layers that guess further tokens stand behind the others (DeepSeek-V3, GLM-4.7-Flash, GLM-4.5) or
@@ -341,7 +357,11 @@ ModelFiles open_directory_model(const std::string& directory,
     model.config = language_model_config(std::move(model.config));
     const std::string type = get_string(model.config, "model_type");
     with_context(str("model type ", quoted(type)), [&] {
-      if (has_backbone(model.config)) model.tensors = with_usual_names(std::move(model.tensors));
+      if (has_backbone(model.config)) {
+        model.tensors = with_usual_names(model.config, std::move(model.tensors));
+      }
+      if (type == "gpt_neox") erase_masks(model.tensors);
+      if (type == "stablelm") join_head_norms(model.tensors);
       model.config = classic_config(model.config, model.tensors.contains("lm_head.weight"));
       set_guessing_layers_apart(model.config, model.tensors);
       if (expert_count(model.config) > 0) split_experts(model.config, model.tensors);

@@ -239,6 +239,67 @@ TEST_CASE("of Qwen-VL the language model is converted, with the positions of wha
   }
 }
 
+TEST_CASE("queries, keys and values of GPT-NeoX are in order of heads, in GGUF of kinds") {
+  io::Json config = tiny_config("gpt_neox");
+  config["use_parallel_residual"] = GENERATE(true, false);
+  const models::ModelDef& def = models::find_model_def(config);
+  const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+  const auto stored = io::read_safetensors(directory + "/model.safetensors")->arrays();
+  const std::string gguf = converted(directory);
+  const auto file = io::read_gguf(gguf);
+  CHECK(file->metadata.get_bool("gptneox.use_parallel_residual", false) ==
+        config["use_parallel_residual"]);
+  CHECK(file->metadata.get_int("gptneox.rope.dimension_count", 0, 99) == 4);
+  const Array by_head = stored.at("model.layers.1.attention.query_key_value.weight");
+  const Array by_kind = file->array(*file->find_tensor("blk.1.attn_qkv.weight"));
+  const auto from = by_head.as<float>(), to = by_kind.as<float>();
+  // The second row of the key of head 3: 8 rows of each kind for each of 4 heads, 32 columns.
+  CHECK(to[((1 * 4 + 3) * 8 + 1) * 32] == from[((3 * 3 + 1) * 8 + 1) * 32]);
+  const std::vector<float> want = logits(directory);
+  CHECK(relative_error(logits(gguf), want) < 1e-6);
+  const std::string again = converted_directory(gguf, "f32");
+  CHECK(relative_error(logits(again), want) < 1e-6);
+  const auto named = io::read_safetensors(again + "/model.safetensors")->arrays();
+  const Array back = named.at("gpt_neox.layers.1.attention.query_key_value.weight");
+  CHECK(std::ranges::equal(back.as<float>(), from));
+  CHECK(named.contains("embed_out.weight"));
+  const io::Json said = io::read_json(again + "/config.json");
+  CHECK(said["rotary_pct"] == 0.5);
+  CHECK(said["rotary_emb_base"] == 10000);
+  for (const char* key : {"rope_theta", "partial_rotary_factor", "linear_heads_tiled"}) {
+    CHECK_FALSE(said.contains(key));
+  }
+}
+
+TEST_CASE("norms of StableLM's heads are one tensor of float32 in GGUF") {
+  io::Json config = models::find_model_def({{"model_type", "stablelm"}}).tiny_configs()[1];
+  make_sayable(config);
+  const models::ModelDef& def = models::find_model_def(config);
+  const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+  const std::vector<float> want = logits(directory);
+  for (const char* type : {"f32", "f16"}) {
+    ConvertOptions options;
+    options.model = directory;
+    options.output = lumen::testing::temporary_directory() + "/model.gguf";
+    options.type = type;
+    REQUIRE(convert(options) == 0);
+    const auto file = io::read_gguf(*options.output);
+    CHECK(file->metadata.get_bool("stablelm.use_parallel_residual", false));
+    CHECK(file->find_tensor("blk.0.ffn_norm.weight") == nullptr);
+    const io::GgufTensor* const norm = file->find_tensor("blk.0.attn_q_norm.weight");
+    REQUIRE(norm != nullptr);
+    CHECK(norm->shape == Shape{4, 8});
+    CHECK(norm->dtype == DType::kF32);
+    CHECK(relative_error(logits(*options.output), want) <
+          (type == std::string("f32") ? 1e-6 : 1e-2));
+    const std::string again = converted_directory(*options.output, "f32");
+    CHECK(relative_error(logits(again), want) < (type == std::string("f32") ? 1e-6 : 1e-2));
+    const auto named = io::read_safetensors(again + "/model.safetensors")->arrays();
+    CHECK(named.at("model.layers.1.self_attn.k_layernorm.norms.1.weight").shape() == Shape{8});
+    CHECK_FALSE(named.contains("model.layers.1.self_attn.k_layernorm.weight"));
+  }
+}
+
 TEST_CASE("GGUF files of LFM2 call the epsilon of its norms as llama.cpp does") {
   for (const char* type : {"lfm2", "lfm2_moe"}) {
     const models::ModelDef& def = models::find_model_def({{"model_type", type}});

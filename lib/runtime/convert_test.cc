@@ -191,6 +191,18 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
     CHECK(contains(refused("arcee", {{key, true}}),
                    str(key, " true cannot be written as GGUF for arcee")));
   }
+  for (const char* key : {"attention_bias", "lm_head_bias"}) {
+    CHECK(contains(refused("phimoe", {{key, false}}),
+                   str(key, " false cannot be written as GGUF for phimoe, whose readers look")));
+  }
+  CHECK(contains(refused("phimoe", {{"router_jitter_noise", 0.1}}), "phimoe, where it is 0.01"));
+  CHECK(contains(refused("gpt_neox", {{"attention_bias", false}}),
+                 "attention_bias false cannot be written as GGUF for gptneox, whose readers look"));
+  CHECK(contains(refused("gpt_neox", {{"hidden_act", "gelu_fast"}}), "where it is gelu"));
+  for (const char* type : {"gpt_neox", "stablelm"}) {
+    CHECK(contains(refused(type, {{"tie_word_embeddings", true}}),
+                   "tie_word_embeddings true cannot be written as GGUF for "));
+  }
   CHECK(contains(refused("arcee", {{"hidden_act", "silu"}}), "where it is relu2"));
   CHECK(contains(refused("apertus", {{"hidden_act", "silu"}}), "where it is xielu"));
   CHECK(contains(refused("apertus", {{"attention_bias", true}}),

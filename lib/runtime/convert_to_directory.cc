@@ -10,6 +10,7 @@
 #include "lib/io/atomic_file.h"
 #include "lib/io/backbone_names.h"
 #include "lib/io/fused_experts.h"
+#include "lib/io/head_norms.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/packed_weights.h"
 #include "lib/io/write_gguf.h"
@@ -81,17 +82,21 @@ std::string_view architecture_class(const std::string& model_type) {
       {"olmo2", "Olmo2ForCausalLM"},
       {"olmo3", "Olmo3ForCausalLM"},
       {"phi3", "Phi3ForCausalLM"},
+      {"phimoe", "PhimoeForCausalLM"},
       {"mixtral", "MixtralForCausalLM"},
       {"minimax_m2", "MiniMaxM2ForCausalLM"},
       {"qwen3_moe", "Qwen3MoeForCausalLM"},
       {"smollm3", "SmolLM3ForCausalLM"},
       {"gpt_oss", "GptOssForCausalLM"},
+      {"gpt_neox", "GPTNeoXForCausalLM"},
+      {"stablelm", "StableLmForCausalLM"},
       {"qwen2_moe", "Qwen2MoeForCausalLM"},
       {"olmoe", "OlmoeForCausalLM"},
       {"qwen3_5_text", "Qwen3_5ForCausalLM"},
       {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"},
       {"qwen3_next", "Qwen3NextForCausalLM"},
       {"seed_oss", "SeedOssForCausalLM"},
+      {"glm", "GlmForCausalLM"},
       {"glm4", "Glm4ForCausalLM"},
       {"ernie4_5", "Ernie4_5ForCausalLM"},
       {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM"},
@@ -237,6 +242,12 @@ std::vector<SourceTensor> directory_tensors(const Source& source) {
     if (name.ends_with(".v_b_proj.weight")) continue;                       // with the keys' rows
     const std::string joined = nn::joined_rows_name(name);
     if (files.tensors.contains(joined)) continue;  // has what is in this, too
+    if (!io::head_norm_name(name, array, 0).empty()) {
+      for (int64_t head = 0; head < array.shape()[0]; ++head) {
+        tensors.push_back({name, io::head_norm_name(name, array, head), array.part(head)});
+      }
+      continue;
+    }
     SourceTensor& tensor = tensors.emplace_back(SourceTensor{name, name, array, order});
     if (!fused.empty()) {
       tensor.target = fused;

@@ -60,7 +60,7 @@ bool is_addition(const std::string& name) {
 // Mixtral, and what has its names.
 bool is_mixtral(const io::Json& model_config) {
   const std::string type = io::get_string(model_config, "model_type", "");
-  return type == "mixtral" || type == "minimax_m2";
+  return type == "mixtral" || type == "minimax_m2" || type == "phimoe";
 }
 
 // The model's name of a tensor of the file. PEFT has a layer with an addition as "base_layer" in
@@ -76,12 +76,13 @@ std::string model_name(std::string name, const io::Json& model_config) {
   for (const auto& [from, to] : kSpellings) {
     if (const size_t at = name.find(from); at != name.npos) name.replace(at, from.size(), to);
   }
-  // transformers 5 has another name than files.
-  constexpr std::string_view kRouter = ".mlp.gate.";
-  if (const size_t at = name.find(kRouter); at != name.npos && is_mixtral(model_config)) {
-    name.replace(at, kRouter.size(), ".block_sparse_moe.gate.");
+  // transformers 5 has other names than files.
+  for (const std::string_view router : {".mlp.gate.", ".mlp.router."}) {
+    if (const size_t at = name.find(router); at != name.npos && is_mixtral(model_config)) {
+      name.replace(at, router.size(), ".block_sparse_moe.gate.");
+    }
   }
-  return io::has_backbone(model_config) ? io::usual_name(std::move(name)) : name;
+  return io::usual_name(model_config, std::move(name));
 }
 
 bool is_embedding(std::string_view place) {

@@ -5,6 +5,7 @@
 
 #include "lib/io/backbone_names.h"
 #include "lib/io/fused_experts.h"
+#include "lib/io/head_norms.h"
 #include "lib/io/model_files.h"
 #include "lib/nn/conv1d.h"
 #include "lib/nn/fused_layers.h"
@@ -91,6 +92,7 @@ bool to_hugging_face(NamedArrays& tensors, io::Json& config) {
   if (nn::has_inputs_apart(config)) join_inputs(config, tensors, nullptr);
   nn::join_latent_rows(tensors);
   fuse_experts(tensors, config);
+  io::split_head_norms(tensors);
   if (io::has_own_names(config)) {
     NamedArrays named;
     for (auto& [name, array] : tensors) {
@@ -109,9 +111,15 @@ bool to_hugging_face(NamedArrays& tensors, io::Json& config) {
 namespace {
 
 // The rotary settings of Gemma 4 as transformers reads them: of each kind of layers. Those of an
-// Apertus without scaling, which it takes for Llama 3's if nothing is said.
+// Apertus without scaling, which it takes for Llama 3's if nothing is said. What Phi-3.5-MoE
+// multiplies cos and sin by under its own names.
 void nest_rope_parameters(io::Json& config) {
   const std::string type = io::get_string(config, "model_type", "");
+  if (type == "phimoe" && io::find_value(config, "rope_scaling") != nullptr) {
+    io::Json& scaling = config["rope_scaling"];
+    const double factor = io::get_number(scaling, "attention_factor", 1e-6, 1e6, 1);
+    for (const char* key : {"short_mscale", "long_mscale"}) scaling[key] = factor;
+  }
   if (type == "apertus" && io::find_value(config, "rope_scaling") == nullptr) {
     config["rope_parameters"] = {{"rope_type", "default"},
                                  {"rope_theta", io::Json(config["rope_theta"])}};
