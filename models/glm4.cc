@@ -1,9 +1,9 @@
 // GLM-4 (GLM Team 2024, "ChatGLM: A Family of Large Language Models from GLM-130B to GLM-4").
 //
-// Loads the dense models of April 2025: GLM-4-9B-0414, GLM-4-32B-0414, GLM-Z1. Differs from plain
-// Llama by norms after each branch as well as before it, biases on the query, key and value
-// projections, one product for gate and up, and heads of which half rotates, in pairs of
-// neighbours.
+// Loads the dense models of April 2025, GLM-4-9B-0414, GLM-4-32B-0414, GLM-Z1, and GLM-4-9B before
+// them (glm). Differs from plain Llama by norms after each branch as well as before it, which glm
+// lacks, biases on the query, key and value projections, one product for gate and up, and heads of
+// which half rotates, in pairs of neighbours.
 #include "models/decoder_lm.h"
 
 namespace lumen::models {
@@ -14,8 +14,10 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
   nn::LayerShape layer = plain_layer(config);
   layer.attention.output_bias = false;
   layer.mlp.fused = true;
-  layer.norms.after_attention = "post_self_attn_layernorm";
-  layer.norms.after_mlp = "post_mlp_layernorm";
+  if (io::get_string(json, "model_type") == "glm4") {
+    layer.norms.after_attention = "post_self_attn_layernorm";
+    layer.norms.after_mlp = "post_mlp_layernorm";
+  }
   return std::make_unique<DecoderLm>(json, config, parameters,
                                      DecoderShape{.layer = [=](int64_t) { return layer; }});
 }
@@ -39,10 +41,12 @@ std::vector<io::Json> tiny_configs() {
   plain["attention_bias"] = false;
   plain["partial_rotary_factor"] = 1.0;
   plain["head_dim"] = 16;
-  return {base, plain};
+  io::Json first = base;
+  first["model_type"] = "glm";
+  return {base, plain, first};
 }
 
-constexpr std::string_view kModelTypes[] = {"glm4"};
+constexpr std::string_view kModelTypes[] = {"glm4", "glm"};
 
 }  // namespace glm4
 

@@ -1,6 +1,7 @@
 // Qwen2 and Qwen2.5 (Yang et al. 2024, "Qwen2 Technical Report").
 //
-// Loads Qwen2 and Qwen2.5 in all dense sizes. Differs from plain Llama by biases on the query, key
+// Loads Qwen2 and Qwen2.5 in all dense sizes, and the language models of Qwen2-VL and Qwen2.5-VL,
+// whose three positions are equal in text. Differs from plain Llama by biases on the query, key
 // and value projections (not on the output), a rotary base of 10^6, and an optional sliding window
 // on some layers; small sizes tie the output head to the embedding.
 #include "lib/io/layer_windows.h"
@@ -30,10 +31,13 @@ std::vector<io::Json> tiny_configs() {
   windowed["sliding_window"] = 3;
   windowed["max_window_layers"] = 1;
   windowed["tie_word_embeddings"] = false;
-  return {base, windowed};
+  io::Json seeing = base;
+  seeing["model_type"] = "qwen2_vl_text";
+  seeing["mrope_section"] = {0, 1, 1};
+  return {base, windowed, seeing};
 }
 
-constexpr std::string_view kModelTypes[] = {"qwen2"};
+constexpr std::string_view kModelTypes[] = {"qwen2", "qwen2_vl_text", "qwen2_5_vl_text"};
 
 }  // namespace qwen2
 

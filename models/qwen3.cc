@@ -1,6 +1,7 @@
 // Qwen3 (Yang et al. 2025, "Qwen3 Technical Report").
 //
-// Loads the dense Qwen3 sizes. Differs from plain Llama by an RMSNorm of every query and key head
+// Loads the dense Qwen3 sizes, and the language model of Qwen3-VL, whose three positions are equal
+// in text. Differs from plain Llama by an RMSNorm of every query and key head
 // before rotation, a head_dim that is not hidden_size / heads, a rotary base of 10^6 and an
 // optional sliding window on some layers; small sizes tie the output head to the embedding.
 #include "lib/io/layer_windows.h"
@@ -28,10 +29,13 @@ std::vector<io::Json> tiny_configs() {
   biased["attention_bias"] = true;
   biased["sliding_window"] = 4;
   biased["layer_types"] = {"sliding_attention", "full_attention"};
-  return {base, biased};
+  io::Json seeing = base;
+  seeing["model_type"] = "qwen3_vl_text";
+  seeing["n_deepstack_layers"] = 1;
+  return {base, biased, seeing};
 }
 
-constexpr std::string_view kModelTypes[] = {"qwen3"};
+constexpr std::string_view kModelTypes[] = {"qwen3", "qwen3_vl_text"};
 
 }  // namespace qwen3
 

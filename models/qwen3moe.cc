@@ -1,6 +1,7 @@
 // Qwen3-MoE (Yang et al. 2025, "Qwen3 Technical Report").
 //
-// Loads Qwen3-30B-A3B, Qwen3-235B-A22B and Qwen3-Coder. Differs from Qwen3 by mixtures of experts
+// Loads Qwen3-30B-A3B, Qwen3-235B-A22B and Qwen3-Coder, and the language models of Qwen3-VL with
+// experts, whose three positions are equal in text. Differs from Qwen3 by mixtures of experts
 // in place of feed-forward layers: in every `decoder_sparse_step`-th layer that `mlp_only_layers`
 // does not name. The router's softmax is over all experts; `norm_topk_prob` makes the probabilities
 // of the chosen add up to 1. A window, if there is one, is all layers'.
@@ -36,10 +37,13 @@ std::vector<io::Json> tiny_configs() {
   io::Json listed = base;
   listed["mlp_only_layers"] = {0};
   listed["num_experts_per_tok"] = 3;
-  return {base, mixed, listed};
+  io::Json seeing = base;
+  seeing["model_type"] = "qwen3_vl_moe_text";
+  seeing["norm_topk_prob"] = true;
+  return {base, mixed, listed, seeing};
 }
 
-constexpr std::string_view kModelTypes[] = {"qwen3_moe"};
+constexpr std::string_view kModelTypes[] = {"qwen3_moe", "qwen3_vl_moe_text"};
 
 }  // namespace qwen3moe
 

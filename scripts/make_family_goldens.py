@@ -62,6 +62,19 @@ CASES = {
         "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3}}),
     "qwen2": ("Qwen2", {"rope_theta": 1e6, "rope_scaling": YARN}),
     "qwen3": ("Qwen3", {"head_dim": 8, "rope_theta": 1e6, "tie_word_embeddings": True}),
+    "qwen2vl": ("Qwen2VL", {"rope_parameters": {"rope_type": "mrope", "rope_theta": 1e6,
+                                                "mrope_section": [1, 2, 1]}}),
+    "qwen2_5vl": ("Qwen2_5_VL", {"rope_scaling": YARN | {"mrope_section": [1, 2, 1]},
+                                 "use_sliding_window": True, "sliding_window": 4,
+                                 "max_window_layers": 1, "tie_word_embeddings": True}),
+    "qwen3vl": ("Qwen3VL", {"head_dim": 16, "attention_bias": True, "rope_parameters": {
+        "rope_type": "default", "rope_theta": 5e6, "mrope_section": [4, 2, 2],
+        "mrope_interleaved": True}}),
+    "qwen3vlmoe": ("Qwen3VLMoe", {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2,
+                                  "moe_intermediate_size": 12, "num_hidden_layers": 3,
+                                  "mlp_only_layers": [1], "rope_parameters": {
+                                      "rope_type": "default", "rope_theta": 5e6,
+                                      "mrope_section": [3, 3, 2], "mrope_interleaved": True}}),
     "gemma": ("Gemma", {"head_dim": 8}),
     "gemma2": ("Gemma2", {"head_dim": 8, "query_pre_attn_scalar": 12, "sliding_window": 3,
                           "num_hidden_layers": 3}),
@@ -174,7 +187,31 @@ CASES = {
                                                       "rope_theta": 1e4}}),
     "arcee": ("Arcee", {"head_dim": 12, "attention_bias": True, "mlp_bias": True,
                         "rope_scaling": YARN}),
+    "glm": ("Glm", {"head_dim": 8}),
+    "glm-plain": ("Glm", {"head_dim": 12, "attention_bias": False, "partial_rotary_factor": 1.0,
+                          "tie_word_embeddings": True, "rope_scaling": YARN}),
+    "phimoe": ("Phimoe", {"num_local_experts": 4, "attention_bias": True, "lm_head_bias": True,
+                          "router_jitter_noise": 0.4}),
+    "phimoe-short": ("Phimoe", {"num_local_experts": 6, "sliding_window": 5,
+                                "router_jitter_noise": 0.8, "num_attention_heads": 2,
+                                "max_position_embeddings": 64,
+                                "rope_scaling": {"rope_type": "longrope", "factor": 2.0,
+                                                 "short_factor": [1.0, 1.1, 1.5, 2.0],
+                                                 "long_factor": [1.0, 2.5, 4.0, 5.0],
+                                                 "short_mscale": 1.2, "long_mscale": 1.2,
+                                                 "original_max_position_embeddings": 32}}),
     "phi": ("Phi", {"num_key_value_heads": 2}),
+    "gptneox": ("GPTNeoX", {"num_key_value_heads": 2, "rotary_pct": 0.5}),
+    "gptneox-sequential": ("GPTNeoX", {"num_key_value_heads": 4, "num_attention_heads": 4,
+                                       "hidden_act": "gelu_fast", "use_parallel_residual": False,
+                                       "attention_bias": False, "rotary_emb_base": 500,
+                                       "rotary_pct": 1.0, "tie_word_embeddings": True}),
+    "stablelm": ("StableLm", {"partial_rotary_factor": 0.5, "use_qkv_bias": True}),
+    "stablelm-parallel": ("StableLm", {"use_parallel_residual": True, "num_attention_heads": 4,
+                                       "qk_layernorm": True, "num_key_value_heads": 2,
+                                       "partial_rotary_factor": 0.5,
+                                       "tie_word_embeddings": True,
+                                       "rope_scaling": {"rope_type": "linear", "factor": 2.0}}),
     "qwen3_5": ("Qwen3_5", {"head_dim": 8, "num_hidden_layers": 3, "layer_types": [LINEAR, GLOBAL, LINEAR],
                             "linear_num_key_heads": 2, "linear_num_value_heads": 4,
                             "linear_key_head_dim": 4, "linear_value_head_dim": 6,
@@ -294,8 +331,10 @@ FACTORS = {"gemma2": {"q_proj": 12.0, "embed_tokens": 8.0}, "gptoss": {"sinks": 
 # chosen.
 SEEDS = {"qwen3_5moe": 10, "qwen3next": 9, "qwen3next-step": 9, "deepseek2-groups": 3, "lfm2moe": 3,
          "ernie4_5moe": 2, "glm4moe-groups": 2, "dots1-groups": 6, "exaonemoe": 2, "exaonemoe-groups": 2,
-         "nemotron_h-latent": 6}
-HAVE_TEXT_CONFIGS = ("Gemma3", "Gemma4", "Gemma4Unified", "Qwen3_5", "Qwen3_5Moe")
+         "nemotron_h-latent": 6, "phimoe": 15, "phimoe-short": 3}
+# Without a class of the language model alone.
+SEE = ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Qwen3VLMoe")
+HAVE_TEXT_CONFIGS = SEE + ("Gemma3", "Gemma4", "Gemma4Unified", "Qwen3_5", "Qwen3_5Moe")
 COMMON = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
           "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 29,
           "max_position_embeddings": 64, "pad_token_id": 0}
@@ -310,18 +349,32 @@ def halves(kind, value, axis):
             for at in (0, 1)]
 
 
+def joined_norms(values):
+    """StableLM's norms of heads as Lumen has them, one tensor of all."""
+    result = {}
+    for name, value in values.items():
+        place, is_one, rest = name.partition("_layernorm.norms.")
+        if is_one:
+            result.setdefault(place + "_layernorm.weight", []).append(value)
+        else:
+            result[name] = value
+    return {name: torch.stack(value) if isinstance(value, list) else value
+            for name, value in result.items()}
+
+
 def by_expert(kind, values):
     """Experts as Lumen has them, each with matrices of its own, from transformers' fused ones. So
     they are in files of all families but gpt-oss, Qwen3.5 and Granite, of which those without experts have
     the layer that all tokens go through as it is."""
-    mixtral = kind in ("Mixtral", "MiniMaxM2")
+    mixtral = kind in ("Mixtral", "MiniMaxM2", "Phimoe")
     short = mixtral or kind == "Lfm2Moe"
+    values = joined_norms(values)
     names = ("w1", "w3", "w2") if short else ("gate_proj", "up_proj", "down_proj")
     has_experts = any(".experts." in name for name in values)
     result = {}
     for name, value in values.items():
         if mixtral:
-            name = name.replace(".mlp.", ".block_sparse_moe.")
+            name = name.replace(".mlp.router.", ".mlp.gate.").replace(".mlp.", ".block_sparse_moe.")
         place, _, last = name.rpartition(".")
         if place.endswith(".shared_mlp.input_linear") and has_experts:
             for part, half in zip(names, value.chunk(2, 0)):
@@ -331,9 +384,11 @@ def by_expert(kind, values):
         name = name.replace("gate.moe_statics", "moe_statics")
         if kind == "ExaoneMoe":
             name = name.replace("gate.e_score_correction", "e_score_correction")
-        if kind in ("NemotronH", "Mamba2"):
+        if kind in ("NemotronH", "Mamba2", "GPTNeoX"):
             for own, usual in (("backbone.", "model."), ("model.embeddings.", "model.embed_tokens."),
-                               ("model.norm_f.", "model.norm.")):
+                               ("model.norm_f.", "model.norm."), ("gpt_neox.", "model."),
+                               ("model.embed_in.", "model.embed_tokens."),
+                               ("model.final_layer_norm.", "model.norm.")):
                 name = name.replace(own, usual)
             place, _, last = name.rpartition(".")
         if has_experts:
@@ -358,8 +413,25 @@ def by_expert(kind, values):
     return result
 
 
+def parameters(model):
+    return [(name.replace("language_model.", ""), p) for name, p in model.named_parameters()
+            if ".visual." not in name]
+
+
 def trained(model):
-    return [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    return [(name, p) for name, p in parameters(model) if p.requires_grad]
+
+
+def seeing(kind, config):
+    """A whole model around a language model, with a small part that sees."""
+    small = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "embed_dim": 16,
+             "out_hidden_size": config.hidden_size, "mlp_ratio": 1, "fullatt_block_indexes": [],
+             "deepstack_visual_indexes": []}
+    tied = getattr(config, "tie_word_embeddings", False)
+    whole = getattr(transformers, kind + "Config")(
+        text_config=config.to_dict(), vision_config=small, tie_word_embeddings=tied)
+    whole._attn_implementation = whole._experts_implementation = "eager"
+    return getattr(transformers, kind + "ForConditionalGeneration")(whole)
 
 
 def balance(model, tokens):
@@ -389,8 +461,10 @@ def main():
         name = kind + ("TextConfig" if kind in HAVE_TEXT_CONFIGS else "Config")
         config = getattr(transformers, name)(**(COMMON | keys))
         config._attn_implementation = config._experts_implementation = "eager"
-        model = getattr(transformers, kind + "ForCausalLM")(config).double().eval()
-        state = dict(model.named_parameters()) | {
+        model = seeing(kind, config) if kind in SEE else getattr(
+            transformers, kind + "ForCausalLM")(config)
+        model = model.double().eval()
+        state = dict(parameters(model)) | {
             name: buffer for name, buffer in model.named_buffers()
             if any(part in name for part in ("correction", "expert_bias", "layer_scalar", "act_fn"))}
         with torch.no_grad():
@@ -404,7 +478,8 @@ def main():
         loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1),
                                                  tokens[:, 1:].flatten(), reduction="sum")
         wanted = {name: parameter for name, parameter in trained(model)
-                  if ".layers.0." in name or name.endswith((".norm_f.weight", "model.norm.weight"))}
+                  if ".layers.0." in name or name.endswith((".norm_f.weight", "model.norm.weight",
+                                                         "x.final_layer_norm.weight"))}
         gradients = torch.autograd.grad(loss, list(wanted.values()))
         stored = json.loads(config.to_json_string())  # as in a file, where no number is infinite
         configs[label] = stored | {"model_type": config.model_type}

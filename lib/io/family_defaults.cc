@@ -249,7 +249,7 @@ void complete_exaone4(Json& config) {
 
 namespace {
 
-// As Glm4Config has it.
+// As GlmConfig and Glm4Config have it.
 void complete_glm4(Json& config) {
   set_defaults(config, {{"vocab_size", 151552},
                         {"hidden_size", 4096},
@@ -376,6 +376,73 @@ void complete_phi(Json& config) {
                         {"tie_word_embeddings", false}});
 }
 
+// GPT-NeoX's config has names of its own for how heads rotate.
+constexpr std::pair<const char*, const char*> kGptNeoxKeys[] = {
+    {"rotary_pct", "partial_rotary_factor"}, {"rotary_emb_base", "rope_theta"}};
+constexpr double kMostTheta = 1e12;
+
+// As GPTNeoXConfig has it.
+void complete_gpt_neox(Json& config) {
+  for (const auto& [own, usual] : kGptNeoxKeys) {
+    if (find_value(config, own) != nullptr) get_number(config, own, 0, kMostTheta);
+    rename_key(config, own, usual);
+  }
+  set_defaults(config, {{"vocab_size", 50432},
+                        {"hidden_size", 6144},
+                        {"intermediate_size", 24576},
+                        {"num_hidden_layers", 44},
+                        {"num_attention_heads", 64},
+                        {"hidden_act", "gelu"},
+                        {"max_position_embeddings", 2048},
+                        {"partial_rotary_factor", 0.25},
+                        {"attention_bias", true},
+                        {"tie_word_embeddings", false}});
+  config.erase("head_dim");
+  config["num_key_value_heads"] = Json(config["num_attention_heads"]);
+}
+
+// As StableLmConfig has it.
+void complete_stablelm(Json& config) {
+  set_defaults(config, {{"vocab_size", 50304},
+                        {"hidden_size", 2560},
+                        {"intermediate_size", 6912},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 32},
+                        {"num_key_value_heads", 32},
+                        {"max_position_embeddings", 4096},
+                        {"partial_rotary_factor", 0.25},
+                        {"tie_word_embeddings", false}});
+  config["attention_bias"] = get_bool(config, "use_qkv_bias", false);
+}
+
+// As Qwen2VLTextConfig and Qwen2_5_VLTextConfig have it.
+void complete_qwen2_vl(Json& config) {
+  set_defaults(config, {{"vocab_size", 152064},
+                        {"hidden_size", 8192},
+                        {"intermediate_size", 29568},
+                        {"num_hidden_layers", 80},
+                        {"num_attention_heads", 64},
+                        {"max_position_embeddings", 32768},
+                        {"max_window_layers", 80},
+                        {"rms_norm_eps", 1e-5},
+                        {"rope_theta", 1e6}});
+  set_absent(config, "num_key_value_heads", 8);  // null is as many as heads
+  set_absent(config, "sliding_window", 4096);
+}
+
+// As Qwen3VLTextConfig has it; no layer has a window.
+void complete_qwen3_vl(Json& config) {
+  set_defaults(config, {{"vocab_size", 151936},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 22016},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 32},
+                        {"head_dim", 128},
+                        {"max_position_embeddings", 128000},
+                        {"rope_theta", 500000}});
+  for (const char* key : {"sliding_window", "layer_types"}) config.erase(key);
+}
+
 void complete_olmo3(Json& config) {
   set_layer_types(config, 4);
 }
@@ -406,10 +473,12 @@ constexpr Family kFamilies[] = {
     {"gemma3_text", complete_gemma3},
     {"gemma4_text", complete_gemma4},
     {"gemma4_unified_text", complete_gemma4},
+    {"glm", complete_glm4},
     {"glm4", complete_glm4},
     {"glm4_moe", complete_glm4_moe},
     {"glm4_moe_lite", complete_glm4_moe_lite},
     {"gpt2", complete_gpt2},
+    {"gpt_neox", complete_gpt_neox},
     {"gpt_oss", complete_gpt_oss},
     {"granitemoe", complete_granite_moe},
     {"granitemoehybrid", complete_granite_moe_hybrid},
@@ -425,12 +494,18 @@ constexpr Family kFamilies[] = {
     {"olmo3", complete_olmo3},
     {"olmoe", complete_olmoe},
     {"phi", complete_phi},
+    {"phimoe", complete_phimoe},
+    {"qwen2_5_vl_text", complete_qwen2_vl},
     {"qwen2_moe", complete_qwen2_moe},
+    {"qwen2_vl_text", complete_qwen2_vl},
     {"qwen3_5_moe_text", complete_qwen3_5_moe},
     {"qwen3_5_text", complete_qwen3_5},
     {"qwen3_moe", complete_qwen3_moe},
     {"qwen3_next", complete_qwen3_next},
+    {"qwen3_vl_moe_text", complete_qwen3_vl_moe},
+    {"qwen3_vl_text", complete_qwen3_vl},
     {"seed_oss", complete_seed_oss},
+    {"stablelm", complete_stablelm},
     {"starcoder2", complete_starcoder2},
 };
 
@@ -443,7 +518,15 @@ void complete_family(std::string_view model_type, Json& config) {
 }
 
 void restore_own_keys(Json& config) {
-  if (get_string(config, "model_type", "") != "gpt2") return;
+  const std::string type = get_string(config, "model_type", "");
+  if (type == "gpt_neox") {
+    for (const auto& [own, usual] : kGptNeoxKeys) config[own] = Json(config[usual]);
+    for (const char* key :
+         {"rope_theta", "partial_rotary_factor", "num_key_value_heads", "head_dim", "mlp_bias"}) {
+      config.erase(key);
+    }
+  }
+  if (type != "gpt2") return;
   for (const auto& [own, usual] : kGpt2Keys) {
     if (const Json* value = find(config, usual)) config[own] = Json(*value);
     config.erase(usual);

@@ -100,6 +100,55 @@ void complete_qwen3_moe(Json& config) {
   rename_key(config, "num_local_experts", "num_experts");
 }
 
+// As PhimoeConfig has it. What cos and sin are multiplied by in long contexts has names of its own,
+// and a window of all that the model can see is none.
+void complete_phimoe(Json& config) {
+  set_defaults(config, {{"vocab_size", 32064},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 6400},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 32},
+                        {"num_local_experts", 16},
+                        {"num_experts_per_tok", 2},
+                        {"max_position_embeddings", 131072},
+                        {"rms_norm_eps", 1e-5},
+                        {"rope_theta", 1e6},
+                        {"tie_word_embeddings", false}});
+  set_absent(config, "num_key_value_heads", 8);  // null is as many as heads
+  const int64_t most = get_int(config, "max_position_embeddings", 1, limits::kContext);
+  if (get_int(config, "sliding_window", 0, limits::kContext, 0) >= most) {
+    config["sliding_window"] = nullptr;
+  }
+  if (!config.contains("rope_scaling") || !config["rope_scaling"].is_object()) return;
+  Json& scaling = config["rope_scaling"];
+  if (find_value(scaling, "short_mscale") == nullptr) return;
+  const double near = get_number(scaling, "short_mscale", 1e-6, 1e6);
+  const double far = get_number(scaling, "long_mscale", 1e-6, 1e6, near);
+  if (near != far) {
+    fail(ErrorKind::kUnsupported, "rope_scaling: short_mscale ", near, " and long_mscale ", far,
+         " are not supported; known are equal ones");
+  }
+  scaling["attention_factor"] = near;
+}
+
+// As Qwen3VLMoeTextConfig has it; no layer has a window, and probabilities of the chosen experts
+// add up to 1.
+void complete_qwen3_vl_moe(Json& config) {
+  complete_qwen3_moe(config);
+  set_defaults(config, {{"vocab_size", 151936},
+                        {"hidden_size", 2048},
+                        {"intermediate_size", 5632},
+                        {"num_hidden_layers", 24},
+                        {"num_attention_heads", 16},
+                        {"moe_intermediate_size", 1408},
+                        {"num_experts", 60},
+                        {"num_experts_per_tok", 4},
+                        {"max_position_embeddings", 128000},
+                        {"rope_theta", 500000}});
+  config["norm_topk_prob"] = true;
+  for (const char* key : {"sliding_window", "layer_types"}) config.erase(key);
+}
+
 // As MiniMaxM2Config has it. Published configs say how many numbers of a head rotate, not which
 // part.
 void complete_minimax_m2(Json& config) {

@@ -8,6 +8,7 @@
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
 #include "lib/io/backbone_names.h"
+#include "lib/io/head_norms.h"
 #include "lib/io/layer_windows.h"
 #include "lib/io/model_files.h"
 #include "lib/io/test_directories.h"
@@ -294,14 +295,124 @@ TEST_CASE("names of the backbone of Nemotron-H are those of other models, and ba
         {"backbone.layers.3.norm.weight", "model.layers.3.norm.weight"},
         {"backbone.layers.0.mixer.A_log", "model.layers.0.mixer.A_log"},
         {"lm_head.weight", "lm_head.weight"}}) {
-    CHECK(usual_name(stored) == own);
+    CHECK(usual_name(config, stored) == own);
     CHECK(stored_name(config, own) == stored);
   }
-  CHECK(usual_name("model.embeddings.weight") == "model.embed_tokens.weight");
+  CHECK(usual_name(config, "model.embeddings.weight") == "model.embed_tokens.weight");
   CHECK(stored_name({{"model_type", "llama"}}, "model.norm.weight") == "model.norm.weight");
   // Adapters name modules.
   CHECK(stored_name(config, "model.layers.0.mixer.in_proj.lora_A.weight") ==
         "model.layers.0.mixer.in_proj.lora_A.weight");
+}
+
+TEST_CASE("configs of GPT-NeoX and StableLM are completed as their classes have them") {
+  const auto model = [](const std::string& more, const std::vector<std::string>& names) {
+    return open_model(make_directory(str("{", more, ", ", kSizes, "}"), names));
+  };
+  const ModelFiles neox =
+      model(R"("model_type": "gpt_neox", "rotary_pct": 0.5, "head_dim": 3,
+      "rotary_emb_base": 500, "num_key_value_heads": 2)",
+            {"gpt_neox.embed_in.weight", "gpt_neox.layers.0.attention.bias",
+             "gpt_neox.layers.0.attention.masked_bias",
+             "gpt_neox.layers.0.attention.rotary_emb.inv_freq", "embed_out.weight"});
+  CHECK(neox.config["partial_rotary_factor"] == 0.5);
+  CHECK(neox.config["rope_theta"] == 500);
+  CHECK(neox.config["num_key_value_heads"] == 4);
+  CHECK(neox.config["head_dim"] == 16);
+  CHECK(neox.config["hidden_act"] == "gelu");
+  CHECK(neox.config["rms_norm_eps"] == 1e-5);
+  CHECK(neox.tensors.size() == 2);
+  CHECK(neox.tensors.contains("lm_head.weight"));
+  CHECK(neox.tensors.contains("model.embed_tokens.weight"));
+  const Json plain = model(R"("model_type": "gpt_neox")", {"embed_in.weight"}).config;
+  CHECK(plain["partial_rotary_factor"] == 0.25);
+  CHECK(plain["rope_theta"] == 10000);
+  const Json newer = model(R"("model_type": "gpt_neox", "rope_parameters": {"rope_theta": 300,
+      "rope_type": "default", "partial_rotary_factor": 1.0})",
+                           {"gpt_neox.embed_in.weight"})
+                         .config;
+  CHECK(newer["partial_rotary_factor"] == 1.0);
+  CHECK(newer["rope_theta"] == 300);
+  CHECK(contains(lumen::testing::refusal(ErrorKind::kMalformed,
+                                         [&] {
+                                           model(R"("model_type": "gpt_neox", "rotary_pct": "x")",
+                                                 {"gpt_neox.embed_in.weight"});
+                                         }),
+                 "key 'rotary_pct': found the string 'x'"));
+  const Json stable = model(R"("model_type": "stablelm", "use_qkv_bias": true,
+      "num_key_value_heads": 2)",
+                            {"model.embed_tokens.weight"})
+                          .config;
+  CHECK(stable["partial_rotary_factor"] == 0.25);
+  CHECK(stable["attention_bias"] == true);
+  CHECK(stable["layer_norm_eps"] == 1e-5);
+  CHECK(stable["tie_word_embeddings"] == false);
+}
+
+TEST_CASE("norms of StableLM's heads are one tensor of all, and one for each in directories") {
+  const std::string place = "model.layers.0.self_attn.k_layernorm.";
+  const auto numbers = [](float first, int64_t length) {
+    Array array = Array::zeros(DType::kF32, {length});
+    for (float& number : array.as_mutable<float>()) number = first++;
+    return array;
+  };
+  const NamedArrays apart = {{place + "norms.0.weight", numbers(0, 2)},
+                             {place + "norms.1.weight", numbers(2, 2)},
+                             {"model.norm.weight", numbers(9, 1)}};
+  NamedArrays tensors = apart;
+  join_head_norms(tensors);
+  REQUIRE(tensors.size() == 2);
+  const Array all = tensors.at(place + "weight");
+  REQUIRE(all.shape() == Shape{2, 2});
+  for (int i = 0; i < 4; ++i) CHECK(all.as<float>()[static_cast<size_t>(i)] == i);
+  CHECK(head_norm_name(place + "weight", all, 1) == place + "norms.1.weight");
+  CHECK(head_norm_name(place + "weight", numbers(0, 2), 0).empty());  // one for all heads
+  split_head_norms(tensors);
+  REQUIRE(tensors.size() == 3);
+  CHECK(tensors.at(place + "norms.1.weight").as<float>()[0] == 2);
+  for (const auto& [name, array] :
+       {std::pair("norms.3.weight", numbers(0, 2)), {"norms.2.weight", numbers(0, 3)}}) {
+    NamedArrays wrong = apart;
+    wrong[place + name] = array;
+    CHECK(contains(
+        lumen::testing::refusal(ErrorKind::kMalformed, [&] { join_head_norms(wrong); }),
+        "norms of heads of 'model.layers.0.self_attn.k_layernorm.weight': found 3 up to number "));
+  }
+}
+
+TEST_CASE("names of GPT-NeoX are those of other models, and back") {
+  const Json config = {{"model_type", "gpt_neox"}};
+  for (const auto& [stored, own] :
+       {std::pair("gpt_neox.embed_in.weight", "model.embed_tokens.weight"),
+        {"gpt_neox.final_layer_norm.bias", "model.norm.bias"},
+        {"gpt_neox.layers.3.attention.dense.bias", "model.layers.3.attention.dense.bias"},
+        {"gpt_neox.layers.3.attention.dense.lora_A.weight",
+         "model.layers.3.attention.dense.lora_A.weight"},
+        {"embed_out.weight", "lm_head.weight"}}) {
+    CHECK(usual_name(config, stored) == own);
+    CHECK(stored_name(config, own) == stored);
+  }
+  // What transformers 5 calls the module.
+  CHECK(stored_name(config, "lm_head.lora_A.weight") == "lm_head.lora_A.weight");
+  CHECK(usual_name(config, "embed_out.lora_A.weight") == "lm_head.lora_A.weight");
+}
+
+TEST_CASE("an adapter to a part of a model that reads more than text names it, and is read so") {
+  const Json part = {{"model_type", "qwen3_vl_text"}, {"language_model_part", true}};
+  const std::string own = "model.layers.0.mlp.up_proj.lora_A.weight";
+  const std::string stored = "model.language_model.layers.0.mlp.up_proj.lora_A.weight";
+  CHECK(stored_name(part, own) == stored);
+  CHECK(stored_name(part, "model.norm.weight") == "model.norm.weight");  // alone in its directory
+  CHECK(has_own_names(part));
+  CHECK_FALSE(has_own_names({{"model_type", "qwen3_vl_text"}}));
+  CHECK(name_in_language_model(stored) == own);
+  CHECK(name_in_language_model("language_model.model.norm.weight") == "model.norm.weight");
+  CHECK(name_in_language_model("model.visual.norm.weight").empty());
+  const auto config = [](const char* type) {
+    return language_model_config({{"model_type", type}, {"text_config", {{"vocab_size", 3}}}});
+  };
+  CHECK(config("gemma3")["language_model_part"] == true);
+  CHECK_FALSE(config("qwen3_5").contains("language_model_part"));
 }
 
 TEST_CASE("a config of Mamba-2, which has no attention, is completed as its class has it") {

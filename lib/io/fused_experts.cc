@@ -40,15 +40,16 @@ void for_tiles(int64_t rows, int64_t columns, Visit&& visit) {
   }
 }
 
-// Every `parts`-th of the columns of x [rows, parts · columns] from `part` on, as rows of y
-// [columns, rows].
+// Of x [rows, parts · columns] the columns of `part`, in turn with those of the other parts or
+// behind those before, as rows of y [columns, rows].
 template <typename T>
 void turn(const std::byte* x, int64_t rows, int64_t columns, int64_t parts, int64_t part,
-          std::byte* y) {
-  const T* const from = reinterpret_cast<const T*>(x);
+          bool in_turn, std::byte* y) {
+  const int64_t step = in_turn ? parts : 1, first = in_turn ? part : part * columns;
+  const T* const from = reinterpret_cast<const T*>(x) + first;
   T* const to = reinterpret_cast<T*>(y);
   for_tiles(rows, columns, [&](int64_t r, int64_t c) {
-    std::memcpy(to + c * rows + r, from + (r * columns + c) * parts + part, sizeof(T));
+    std::memcpy(to + c * rows + r, from + r * columns * parts + c * step, sizeof(T));
   });
 }
 
@@ -65,13 +66,15 @@ void store_block(std::byte exponent, const std::byte* pairs, std::byte* block) {
 }
 
 // What a tensor is made of: matrices of as many experts, `parts` of them in turn or, `halves`, one
-// behind the other. Of one that is no expert's, `alone`, they have no number.
+// behind the other. Of one that is no expert's, `alone`, they have no number. Halves may be turned
+// if `turns`.
 class Split {
  public:
   Split(bool halves, std::string place, std::string fused, std::vector<std::string> names,
-        Shape shape, bool alone = false)
+        Shape shape, bool alone = false, bool turns = false)
       : halves_(halves),
         alone_(alone),
+        turns_(turns),
         place_(std::move(place)),
         fused_(std::move(fused)),
         names_(std::move(names)),
@@ -83,7 +86,13 @@ class Split {
   // a file that were read are given back.
   void run(NamedArrays& tensors, ThreadPool& pool) const {
     if (halves_) {
-      if (const auto found = take(tensors, "")) part(*found, tensors);
+      const auto found = take(tensors, "");
+      const bool is_turned = turns_ && found && found->shape() == turned_shape();
+      if (is_turned && turned_shape() != stacked_shape()) {
+        floats(*found, tensors, pool);
+      } else if (found) {
+        part(*found, tensors);
+      }
       return;
     }
     if (const auto found = take(tensors, "")) floats(*found, tensors, pool);
@@ -131,6 +140,9 @@ class Split {
     if (alone_) return {parts() * rows_, cols_};
     return {experts_, parts() * rows_, cols_};
   }
+
+  // The same with the rows of each as columns.
+  Shape turned_shape() const { return {experts_, cols_, parts() * rows_}; }
 
   std::optional<Array> take(NamedArrays& tensors, std::string_view suffix) const {
     const auto found = tensors.find(name(suffix));
@@ -212,7 +224,7 @@ class Split {
   }
 
   void floats(const Array& array, NamedArrays& tensors, ThreadPool& pool) const {
-    require(array, "", {experts_, cols_, parts() * rows_}, false);
+    require(array, "", turned_shape(), false);
     const DType dtype = array.dtype();
     const int64_t bytes = row_bytes(dtype, rows_ * cols_);
     const auto turned = dtype == DType::kF32 ? turn<uint32_t> : turn<uint16_t>;
@@ -221,7 +233,7 @@ class Split {
       pool.parallel_pieces(experts_, 1, 1, [&](int64_t e, int64_t end, int) {
         for (; e < end; ++e) {
           turned(array.data() + e * parts() * bytes, cols_, rows_, parts(),
-                 static_cast<int64_t>(part), all->data + e * bytes);
+                 static_cast<int64_t>(part), !halves_, all->data + e * bytes);
         }
       });
       add(tensors, part, dtype, std::move(all));
@@ -276,7 +288,7 @@ class Split {
     io::drop_pages(*array.buffer(), {array.data(), static_cast<size_t>(array.bytes())});
   }
 
-  bool halves_, alone_;
+  bool halves_, alone_, turns_;
   std::string place_, fused_;
   std::vector<std::string> names_;
   int64_t experts_, rows_, cols_;
@@ -338,6 +350,7 @@ void for_experts(const Json& config, const NamedArrays& tensors, Visit&& visit) 
       config, has_own_size ? "moe_intermediate_size" : "intermediate_size", 1, limits::kDim);
   if (is_granite(config)) return for_granite_experts(config, experts, hidden, inner, visit);
   const bool halves = experts_form(config) != ExpertsForm::kInTurn;
+  const bool turns = get_string(config, "model_type", "") == "qwen3_vl_moe_text";
   std::set<std::string_view> names;
   for (const auto& [name, array] : tensors) names.insert(experts_place(name));
   names.erase("");
@@ -345,8 +358,10 @@ void for_experts(const Json& config, const NamedArrays& tensors, Visit&& visit) 
   for (const std::string& place : places) {
     const bool lfm = place.ends_with(kLfmExperts);
     const char *const gate = lfm ? "w1" : "gate_proj", *const up = lfm ? "w3" : "up_proj";
-    visit(Split(halves, place, place + kGateUp, {gate, up}, {experts, inner, hidden}));
-    visit(Split(halves, place, place + kDown, {lfm ? "w2" : kDown}, {experts, hidden, inner}));
+    visit(
+        Split(halves, place, place + kGateUp, {gate, up}, {experts, inner, hidden}, false, turns));
+    visit(Split(halves, place, place + kDown, {lfm ? "w2" : kDown}, {experts, hidden, inner}, false,
+                turns));
   }
 }
 

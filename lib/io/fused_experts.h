@@ -42,6 +42,8 @@ std::string fused_name(const Json& config, std::string_view name);
 //   P.gate_up_proj [experts, 2 · intermediate, hidden] and P.down_proj [experts, hidden,
 //     intermediate] of floats become the same matrices, which are parts of them; where P ends in
 //     ".feed_forward.experts" (LFM2) these are P.N.w1.weight, w3 and w2;
+//   of Qwen3-VL, P.gate_up_proj [experts, hidden, 2 · intermediate] and P.down_proj [experts,
+//     intermediate, hidden], unless that is the shape above, are turned and copied;
 // of Granite, with S "model.….block_sparse_moe" and T "model.….shared_mlp",
 //   S.input_linear.weight and S.output_linear.weight, of these shapes, likewise become
 //     S.experts.N.gate_proj.weight, up_proj and down_proj,

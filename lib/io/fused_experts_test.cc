@@ -121,6 +121,21 @@ TEST_CASE("experts in one tensor with gates before ups are parts of it") {
   CHECK(short_names.size() == 2 * 3);
   CHECK(short_names.at(lfm + "1.w3.weight").as<float>()[0] == 24 + 12);
   CHECK(short_names.at(lfm + "1.w2.weight").as<float>()[0] == 12);
+  // As Qwen3-VL was published, and as transformers 5 has it.
+  other["model_type"] = "qwen3_vl_moe_text";
+  NamedArrays turned = {{place + "gate_up_proj", counted({2, 4, 6})},
+                        {place + "down_proj", counted({2, 3, 4})}};
+  split_experts(other, turned);
+  CHECK(turned.size() == 2 * 3);
+  const Array turned_up = turned.at(place + "1.up_proj.weight");
+  REQUIRE(turned_up.shape() == Shape{3, 4});
+  CHECK(turned_up.as<float>()[1] == 24 + 6 + 3);
+  CHECK(turned.at(place + "0.gate_proj.weight").as<float>()[4] == 1);
+  CHECK(turned.at(place + "1.down_proj.weight").as<float>()[1] == 12 + 4);
+  turned = {{place + "gate_up_proj", counted({2, 6, 4})},
+            {place + "down_proj", counted({2, 4, 3})}};
+  split_experts(other, turned);
+  CHECK(turned.at(place + "1.up_proj.weight").as<float>()[1] == 24 + 12 + 1);
   NamedArrays wrong = {{place + "down_proj", counted({2, 3, 4})}};
   CHECK(contains(
       lumen::testing::refusal(ErrorKind::kMalformed, [&] { split_experts(config, wrong); }),

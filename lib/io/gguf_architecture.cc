@@ -60,6 +60,7 @@ constexpr Renaming kApertus[] = {{"attn_norm", "attention_layernorm"},
 constexpr Renaming kGlm4[] = {{"post_attention_norm", "post_self_attn_layernorm"},
                               {"post_ffw_norm", "post_mlp_layernorm"},
                               {"ffn_up", "mlp.gate_up_proj"}};
+constexpr std::span kGlm = std::span(kGlm4).last(1);
 constexpr auto kHunyuan = std::to_array<Renaming>({
     {"attn_q_norm", "self_attn.query_layernorm"},
     {"attn_k_norm", "self_attn.key_layernorm"},
@@ -79,14 +80,21 @@ constexpr Renaming kGpt2Model[] = {{"token_embd.weight", "transformer.wte.weight
                                    {"position_embd.weight", "transformer.wpe.weight"},
                                    {"output_norm.weight", "transformer.ln_f.weight"},
                                    {"output_norm.bias", "transformer.ln_f.bias"}};
+constexpr Renaming kGptNeox[] = {{"attn_qkv", "attention.query_key_value"},
+                                 {"attn_output", "attention.dense"},
+                                 {"ffn_up", "mlp.dense_h_to_4h"},
+                                 {"ffn_down", "mlp.dense_4h_to_h"}};
 constexpr auto kSeedOss =
     std::to_array<Renaming>({{"post_attention_norm", "post_attention_layernorm"}});
+constexpr Renaming kStablelm[] = {{"attn_q_norm", "self_attn.q_layernorm"},
+                                  {"attn_k_norm", "self_attn.k_layernorm"}};
 constexpr Renaming kStarcoder2[] = {{"ffn_up", "mlp.c_fc"}, {"ffn_down", "mlp.c_proj"}};
 constexpr Renaming kPhi2[] = {
     {"attn_output", "self_attn.dense"}, {"ffn_up", "mlp.fc1"}, {"ffn_down", "mlp.fc2"}};
 constexpr Renaming kPhi2Model[] = {{"output_norm.weight", "model.final_layernorm.weight"},
                                    {"output_norm.bias", "model.final_layernorm.bias"},
                                    {"output.bias", "lm_head.bias"}};
+constexpr std::span kOutputBias = std::span(kPhi2Model).last(1);
 // A is −exp(A_log): a model has the one or the other.
 constexpr auto kDeltaNet = std::to_array<Renaming>({
     {"post_attention_norm", "post_attention_layernorm"},
@@ -285,6 +293,9 @@ constexpr Architecture kArchitectures[] = {
     {"qwen3", "qwen3", RotaryRows::kHalves},
     {"qwen2moe", "qwen2_moe", RotaryRows::kHalves, kQwen2Moe},
     {"qwen3moe", "qwen3_moe", RotaryRows::kHalves, kMoe},
+    {"qwen2vl", "qwen2_vl_text", RotaryRows::kHalves},
+    {"qwen3vl", "qwen3_vl_text", RotaryRows::kHalves},
+    {"qwen3vlmoe", "qwen3_vl_moe_text", RotaryRows::kHalves, kMoe},
     {"gemma", "gemma", RotaryRows::kHalves},
     {"gemma2", "gemma2", RotaryRows::kHalves, kAroundBranches},
     {"gemma3", "gemma3_text", RotaryRows::kHalves, kAroundBranches},
@@ -293,6 +304,7 @@ constexpr Architecture kArchitectures[] = {
      .own_tensors = kGemma4,
      .model_tensors = kGemma4Model,
      .keys = LayerKeys::kUnlike},
+    {"chatglm", "glm", RotaryRows::kPairs, kGlm},
     {"glm4", "glm4", RotaryRows::kPairs, kGlm4},
     {"glm4moe", "glm4_moe", RotaryRows::kHalves, kGlm4Moe},
     {.name = "gpt2",
@@ -302,6 +314,7 @@ constexpr Architecture kArchitectures[] = {
      .model_tensors = kGpt2Model,
      .layers = "transformer.h.",
      .has_layer_norms = true},
+    {.name = "gptneox", .model_type = "gpt_neox", .own_tensors = kGptNeox, .has_layer_norms = true},
     {"gpt-oss", "gpt_oss", RotaryRows::kHalves, kGptOss},
     {"granite", "granite", RotaryRows::kPairsInGguf, kGranite},
     {.name = "granitehybrid",
@@ -363,11 +376,19 @@ constexpr Architecture kArchitectures[] = {
      .model_tensors = kPhi2Model,
      .has_layer_norms = true},
     {"phi3", "phi3", RotaryRows::kHalves, kFused},
+    {.name = "phimoe",
+     .model_type = "phimoe",
+     .own_tensors = kMixtral,
+     .model_tensors = kOutputBias},
     {"qwen35", "qwen3_5_text", RotaryRows::kHalves, kQwen35},
     {"qwen35moe", "qwen3_5_moe_text", RotaryRows::kHalves, kQwen35Moe},
     {"qwen3next", "qwen3_next", RotaryRows::kHalves, kQwen3Next},
     {"seed_oss", "seed_oss", RotaryRows::kHalves, kSeedOss},
     {"smollm3", "smollm3", RotaryRows::kPairsInGguf},
+    {.name = "stablelm",
+     .model_type = "stablelm",
+     .own_tensors = kStablelm,
+     .has_layer_norms = true},
     {.name = "starcoder2",
      .model_type = "starcoder2",
      .own_tensors = kStarcoder2,
@@ -462,6 +483,7 @@ constexpr std::pair<std::string_view, std::string_view> kAlike[] = {
     {"mixtral", "llama"},
     {"olmo3", "olmo2"},
     {"gemma4_unified_text", "gemma4_text"},
+    {"qwen2_5_vl_text", "qwen2_vl_text"},
     {"granitemoeshared", "granitemoe"},
     {"deepseek_v3", "deepseek_v2"},
     {"glm4_moe_lite", "deepseek_v2"}};

@@ -90,13 +90,7 @@ void read_qwen3next(const ArchitectureKeys& keys, Json& config) {
 
 void write_qwen35(const Json& config, const KeyWriter& keys) {
   write_delta_net(config, keys);
-  // How many of the pairs that rotate do so by time, height and width; of text all are equal.
-  const double rotated = get_number(config, "partial_rotary_factor", 0, 1, 1) *
-                         static_cast<double>(get_int(config, "head_dim", 1, limits::kDim));
-  const auto third = static_cast<int32_t>((rotated / 2 + 1e-6) / 3);
-  const int32_t pairs = static_cast<int32_t>(rotated / 2 + 1e-6), rest = pairs - 3 * third;
-  keys.set("rope.dimension_sections",
-           std::vector<int32_t>{third + (rest > 0 ? 1 : 0), third + (rest > 1 ? 1 : 0), third, 0});
+  write_sections(config, 1.0 / 3, keys);
 }
 
 void write_qwen35moe(const Json& config, const KeyWriter& keys) {

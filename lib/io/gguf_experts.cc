@@ -24,6 +24,7 @@ constexpr const char* kUsedGroups = "expert_group_used_count";
 constexpr const char* kStep = "interleave_moe_layer_step";
 constexpr const char* kGating = "expert_gating_func";
 constexpr int64_t kSoftmax = 1, kSigmoid = 2;
+constexpr double kJitter = 0.01;  // of all files of Phi-3.5-MoE
 
 // Of these architectures all layers have experts and see all tokens, and the probabilities of the
 // chosen experts add up to 1, or never do.
@@ -261,12 +262,35 @@ void write_experts(const Json& config, const char* count, const char* length,
   keys.integer(kExpertLength, get_int(config, length, 1, limits::kDim));
 }
 
+void read_phimoe(const ArchitectureKeys& keys, Json& config) {
+  read_experts(keys, "num_local_experts", config);
+  config["intermediate_size"] =
+      keys.integer_or(config["intermediate_size"].get<int64_t>(), kExpertLength, limits::kDim);
+  config["lm_head_bias"] = keys.has_tensor("output.bias");
+  config["router_jitter_noise"] = kJitter;
+}
+
+void write_phimoe(const Json& config, const KeyWriter& keys) {
+  require_own_output(config);
+  require_windows(config, "phimoe", nullptr);
+  for (const char* key : {"attention_bias", "lm_head_bias"}) {
+    if (get_bool(config, key, false)) continue;
+    cannot_write("phimoe", str(key, " false"), "look for such biases");
+  }
+  const double jitter = get_number(config, "router_jitter_noise", 0, 1, kJitter);
+  if (jitter != kJitter) {
+    fail(ErrorKind::kUnsupported, "router_jitter_noise ", jitter,
+         " cannot be written as GGUF for phimoe, where it is ", kJitter);
+  }
+  write_experts(config, "num_local_experts", "intermediate_size", keys);
+}
+
 void read_qwen3moe(const ArchitectureKeys& keys, Json& config) {
   read_qwen_experts(keys, true, config);
 }
 
 void write_qwen3moe(const Json& config, const KeyWriter& keys) {
-  require_usual_experts(config, "qwen3moe", true);
+  require_usual_experts(config, gguf_architecture(config), true);
   write_experts(config, "num_experts", "moe_intermediate_size", keys);
 }
 

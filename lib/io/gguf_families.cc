@@ -381,6 +381,37 @@ void write_nemotron(const Json& config, const KeyWriter&) {
   require_own_output(config);
 }
 
+// Files say that layers of GPT-NeoX add what attention and mlp give of the same, and those of
+// StableLM do by having no second norm.
+constexpr const char* kParallel = "use_parallel_residual";  // in a config, too
+
+void read_gptneox(const ArchitectureKeys& keys, Json& config) {
+  say_rotary_factor(config);
+  config["hidden_act"] = "gelu";
+  config["linear_heads_tiled"] = true;
+  config[kParallel] = keys.truth(kParallel, true);
+}
+
+void write_gptneox(const Json& config, const KeyWriter& keys) {
+  require_own_output(config);
+  if (!get_bool(config, "attention_bias", true)) {
+    cannot_write("gptneox", "attention_bias false", "look for biases in every layer");
+  }
+  keys.set(kParallel, get_bool(config, kParallel, true));
+}
+
+void read_stablelm(const ArchitectureKeys& keys, Json& config) {
+  say_rotary_factor(config);
+  config["use_qkv_bias"] = Json(config["attention_bias"]);
+  config["qk_layernorm"] = keys.has_in_layers("attn_q_norm.weight");
+  config[kParallel] = !keys.has_in_layers("ffn_norm.weight");
+}
+
+void write_stablelm(const Json& config, const KeyWriter& keys) {
+  require_own_output(config);
+  keys.set(kParallel, get_bool(config, kParallel, false));
+}
+
 void read_arcee(const ArchitectureKeys&, Json& config) {
   config["hidden_act"] = "relu2";
 }
@@ -422,6 +453,7 @@ std::vector<std::string_view> activations_of(std::string_view architecture) {
                                          "starcoder2", "phi2",   "gpt2"};
   if (architecture.starts_with("nemotron") || architecture == "arcee") return {"relu2"};
   if (architecture == "apertus") return {"xielu"};
+  if (architecture == "gptneox") return {"gelu"};
   if (std::find(std::begin(kGelus), std::end(kGelus), architecture) == std::end(kGelus)) {
     return {"silu", "swish"};
   }
@@ -448,8 +480,12 @@ constexpr Own kOwn[] = {
     {"qwen2", nullptr, write_no_windows},
     {"qwen3", nullptr, write_no_windows},
     {"qwen3moe", read_qwen3moe, write_qwen3moe},
+    {"qwen2vl", read_sections, write_qwen2vl},
+    {"qwen3vl", read_qwen3vl, write_qwen3vl},
+    {"qwen3vlmoe", read_qwen3vlmoe, write_qwen3vlmoe},
     {"deepseek2", read_deepseek2, write_deepseek2},
     {"dots1", read_dots1, write_dots1},
+    {"chatglm", read_glm4, write_no_more},
     {"glm4", read_glm4, write_no_more},
     {"glm4moe", read_glm4moe, write_glm4moe},
     {"seed_oss", nullptr, write_seed_oss},
@@ -484,8 +520,11 @@ constexpr Own kOwn[] = {
     {"mamba2", read_mamba2, write_mamba2},
     {"olmo2", read_olmo2, write_olmo2},
     {"phi3", read_phi3, write_phi3},
+    {"phimoe", read_phimoe, write_phimoe},
     {"smollm3", nullptr, write_smollm3},
     {"gpt2", read_gpt2, write_gpt2},
+    {"gptneox", read_gptneox, write_gptneox},
+    {"stablelm", read_stablelm, write_stablelm},
     {"gpt-oss", read_gpt_oss, write_gpt_oss},
     {"qwen35", read_qwen35, write_qwen35},
     {"qwen35moe", read_qwen35moe, write_qwen35moe},
@@ -542,6 +581,23 @@ bool ArchitectureKeys::has_in_layers(std::string_view part) const {
     if (has_tensor(i, part)) return true;
   }
   return false;
+}
+
+std::vector<int64_t> ArchitectureKeys::list(std::string_view key, size_t count, int64_t hi) const {
+  const std::string name = prefix_ + std::string(key);
+  const auto value = metadata_.find(name);
+  if (!value || !value->is_array() || value->size() != count) {
+    fail(ErrorKind::kMalformed, "key ", quoted(name), ": expected an array of ", count,
+         " integers");
+  }
+  std::vector<int64_t> numbers;
+  for (size_t i = 0; i < count; ++i) {
+    numbers.push_back(value->int_at(i));
+    if (numbers.back() >= 0 && numbers.back() <= hi) continue;
+    fail(ErrorKind::kMalformed, "key ", quoted(name), ": found ", numbers.back(),
+         ", expected integers from 0 to ", hi);
+  }
+  return numbers;
 }
 
 std::vector<bool> ArchitectureKeys::flags(std::string_view key, int64_t layers) const {

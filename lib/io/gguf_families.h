@@ -14,12 +14,15 @@ namespace lumen::io {
 using ReadFamily = void(const ArchitectureKeys& keys, Json& config);
 using WriteFamily = void(const Json& config, const KeyWriter& keys);
 
-// Mixtures of experts of Qwen2 and Qwen3, OLMoE, GLM-4.5, LFM2, ERNIE 4.5, MiniMax-M2, dots.llm1
-// and Hunyuan (gguf_experts.cc).
+// Mixtures of experts of Qwen2 and Qwen3, OLMoE, GLM-4.5, LFM2, ERNIE 4.5, MiniMax-M2, dots.llm1,
+// Hunyuan and Phi-3.5-MoE (gguf_experts.cc).
 ReadFamily read_qwen2moe, read_qwen3moe, read_olmoe, read_glm4moe, read_lfm2moe, read_ernie4_5_moe,
-    read_minimax_m2, read_dots1, read_hunyuan_moe;
+    read_minimax_m2, read_dots1, read_hunyuan_moe, read_phimoe;
 WriteFamily write_qwen2moe, write_qwen3moe, write_olmoe, write_glm4moe, write_lfm2moe,
-    write_ernie4_5_moe, write_minimax_m2, write_dots1, write_hunyuan_moe;
+    write_ernie4_5_moe, write_minimax_m2, write_dots1, write_hunyuan_moe, write_phimoe;
+// Qwen2-VL, Qwen2.5-VL and Qwen3-VL (gguf_qwen_vl.cc).
+ReadFamily read_qwen3vl, read_qwen3vlmoe;
+WriteFamily write_qwen2vl, write_qwen3vl, write_qwen3vlmoe;
 // Gated DeltaNets: Qwen3-Next and Qwen3.5 (gguf_delta_net.cc).
 ReadFamily read_qwen35, read_qwen35moe, read_qwen3next;
 WriteFamily write_qwen35, write_qwen35moe, write_qwen3next;
@@ -59,6 +62,16 @@ void write_grouped_experts(const Json& config, bool sigmoid, const KeyWriter& ke
 // mlp_only_layers. Writing throws Error(kUnsupported) for others without.
 int64_t read_dense_layers(const ArchitectureKeys& keys, Json& config);
 void write_dense_layers(const Json& config, const KeyWriter& keys);
+
+// --- Positions of what is seen (gguf_qwen_vl.cc) -------------------------------------------------
+
+// mrope_section: how many of the pairs that rotate do so by time, height and width. Reading throws
+// Error(kMalformed) for other than four numbers, and Error(kUnsupported) for a fourth, by which
+// pairs of text would not rotate. Writing throws Error(kMalformed) for sections that are not as
+// many as the pairs; where a config does not say them, those of time are `time` of the pairs, and
+// those of height, with one more if need be, and width halves of the others.
+ReadFamily read_sections;
+void write_sections(const Json& config, double time, const KeyWriter& keys);
 
 // --- State space models (gguf_delta_net.cc, gguf_mamba.cc) ---------------------------------------
 

@@ -40,7 +40,8 @@ class ArchitectureKeys {
     return metadata_.get_string(prefix_ + std::string(key), fallback);
   }
 
-  // Whether there is a tensor "blk.LAYER.PART", in this layer or in any.
+  // Whether there is a tensor of this name; a tensor "blk.LAYER.PART", in this layer or in any.
+  bool has_tensor(std::string_view name) const { return file_.find_tensor(name) != nullptr; }
   bool has_tensor(int64_t layer, std::string_view part) const {
     return file_.find_tensor(str("blk.", layer, ".", part)) != nullptr;
   }
@@ -50,6 +51,8 @@ class ArchitectureKeys {
   int64_t uniform(std::string_view key, int64_t hi) const;
   // A count of each of `layers` layers, or one that all have; each from 0 to `hi`.
   std::vector<int64_t> per_layer(std::string_view key, int64_t layers, int64_t hi) const;
+  // `count` integers, each from 0 to `hi`.
+  std::vector<int64_t> list(std::string_view key, size_t count, int64_t hi) const;
   // A flag of each of `layers` layers.
   std::vector<bool> flags(std::string_view key, int64_t layers) const;
 

@@ -1,6 +1,7 @@
 // config.json in the classic keys of Hugging Face, whatever version of transformers wrote it.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
@@ -80,6 +81,12 @@ void normalize_rope(Json& config) {
   rename_key(scaling, "type", "rope_type");
   if (find(scaling, "rope_type") == nullptr) return;
   if (scaling["rope_type"] == "su") scaling["rope_type"] = "longrope";  // its first name
+  // Pairs rotate by three positions, which are equal in text (Qwen-VL).
+  if (scaling["rope_type"] == "mrope") scaling["rope_type"] = "default";
+  if (const Json* sections = find_value(scaling, "mrope_section")) {
+    config["mrope_section"] = Json(*sections);
+  }
+  for (const char* key : {"mrope_section", "mrope_interleaved"}) scaling.erase(key);
   if (scaling["rope_type"] == "yarn") normalize_yarn(scaling);
   if (scaling["rope_type"] == "longrope") normalize_longrope(config, scaling);
   // "default" means no scaling.
@@ -126,12 +133,14 @@ Json normalized_config(Json config, bool has_head) {
 std::string norm_epsilon_key(std::string_view model_type) {
   constexpr std::pair<std::string_view, const char*> kKeys[] = {
       {"gpt2", "layer_norm_epsilon"},
+      {"gpt_neox", "layer_norm_eps"},
       {"lfm2", "norm_eps"},
       {"lfm2_moe", "norm_eps"},
       {"nemotron", "norm_eps"},
       {"nemotron_h", "layer_norm_epsilon"},
       {"mamba2", "layer_norm_epsilon"},
       {"phi", "layer_norm_eps"},
+      {"stablelm", "layer_norm_eps"},
       {"starcoder2", "norm_epsilon"},
       {"cohere", "layer_norm_eps"},
       {"cohere2", "layer_norm_eps"}};
@@ -164,28 +173,67 @@ double longrope_attention(int64_t original, double times) {
 
 namespace {
 
-// Another name of DeepSeek-V3, which transformers does not have.
+// Another name of DeepSeek-V3, which transformers does not have; Qwen2-VL and Qwen2.5-VL as they
+// were published, with the keys of the language model beside the others.
 Json with_known_type(Json config) {
   const Json* type = find_value(config, "model_type");
-  if (type != nullptr && *type == "kimi_k2") config["model_type"] = "deepseek_v3";
+  if (type == nullptr) return config;
+  if (*type == "kimi_k2") config["model_type"] = "deepseek_v3";
+  if (*type == "qwen2_vl" || *type == "qwen2_5_vl") {
+    config["model_type"] = type->get<std::string>() + "_text";
+    config["language_model_part"] = true;
+    for (const char* key : {"vision_config", "image_token_id", "video_token_id",
+                            "vision_start_token_id", "vision_end_token_id", "vision_token_id"}) {
+      config.erase(key);
+    }
+  }
   return config;
+}
+
+// How many of its layers Qwen3-VL adds something to where it sees an image.
+std::optional<int64_t> deepstack_layers(const Json& config) {
+  const Json* vision = find_value(config, "vision_config");
+  if (vision == nullptr || !vision->is_object()) return std::nullopt;
+  const Json* layers = find_value(*vision, "deepstack_visual_indexes");
+  return layers != nullptr && layers->is_array() ? std::ssize(*layers) : 3;
 }
 
 }  // namespace
 
+bool reads_more_than_text(const Json& config) {
+  const Json* text = find_value(config, "text_config");
+  if (text != nullptr && text->is_object()) return true;
+  const Json* type = find_value(config, "model_type");
+  return type != nullptr && (*type == "qwen2_vl" || *type == "qwen2_5_vl");
+}
+
 Json language_model_config(Json config) {
   const Json* found = find_value(config, "text_config");
-  if (found == nullptr || !found->is_object()) return with_known_type(std::move(config));
+  if (found == nullptr || !found->is_object()) {
+    erase_lumen_keys(config);
+    return with_known_type(std::move(config));
+  }
   Json text = *found;
+  erase_lumen_keys(text);
   const std::string type = get_string(config, "model_type");
-  const bool named = type == "gemma3" || type == "gemma4" || type == "gemma4_unified" ||
-                     type == "qwen3_5" || type == "qwen3_5_moe";
+  constexpr std::string_view kNamed[] = {"gemma3",     "gemma4",   "gemma4_unified",
+                                         "qwen2_vl",   "qwen3_vl", "qwen3_vl_moe",
+                                         "qwen2_5_vl", "qwen3_5",  "qwen3_5_moe"};
+  const bool named = std::find(std::begin(kNamed), std::end(kNamed), type) != std::end(kNamed);
   set_default(text, "model_type", named ? type + "_text" : type);
+  // transformers opens Qwen3.5 for text as its language model alone, the others whole.
+  if (!type.starts_with("qwen3_5")) text["language_model_part"] = true;
+  if (const auto layers = deepstack_layers(config); layers && type.starts_with("qwen3_vl")) {
+    text["n_deepstack_layers"] = *layers;
+  }
   for (const char* key : {"dtype", "torch_dtype", "bos_token_id", "eos_token_id", "pad_token_id"}) {
     if (const Json* value = find_value(config, key)) set_default(text, key, Json(*value));
   }
-  // The whole model ties its head, whatever its parts would do alone.
-  if (const Json* tied = find_value(config, "tie_word_embeddings")) {
+  // The whole model ties its head, whatever its parts would do alone; but older configs of Qwen-VL
+  // say so of the part.
+  const bool old = type == "qwen2_vl" || type == "qwen2_5_vl";
+  if (const Json* tied = find_value(config, "tie_word_embeddings");
+      tied != nullptr && !(old && *tied == false)) {
     text["tie_word_embeddings"] = Json(*tied);
   }
   return with_known_type(std::move(text));

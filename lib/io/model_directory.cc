@@ -1,5 +1,6 @@
 // Model directories in the layout of Hugging Face: config.json, safetensors, tokenizer files.
 #include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include "lib/base/error.h"
@@ -9,6 +10,7 @@
 #include "lib/io/foreign_model.h"
 #include "lib/io/fused_experts.h"
 #include "lib/io/gguf.h"
+#include "lib/io/head_norms.h"
 #include "lib/io/layer_windows.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
@@ -171,11 +173,16 @@ Weights open_weights(const std::string& directory, const Packing* packing) {
        ": no model.safetensors, no pytorch_model.bin and no index of either");
 }
 
+bool is_head(std::string_view name) {
+  return name == "lm_head.weight" || name == "embed_out.weight";
+}
+
 // Base models saved without their head lack this prefix of their names: that of the embedding
 // tells.
 std::string missing_prefix(const NamedArrays& tensors) {
   if (tensors.contains("embed_tokens.weight")) return "model.";
   if (tensors.contains("wte.weight")) return "transformer.";
+  if (tensors.contains("embed_in.weight")) return "gpt_neox.";
   return "";
 }
 
@@ -185,10 +192,19 @@ NamedArrays with_prefix(NamedArrays tensors) {
   NamedArrays result;
   for (auto& [name, array] : tensors) {
     const auto [at, is_new] =
-        result.emplace(name == "lm_head.weight" ? name : prefix + name, std::move(array));
+        result.emplace(is_head(name) ? name : prefix + name, std::move(array));
     if (!is_new) fail(ErrorKind::kMalformed, "tensor ", quoted(at->first), " is there twice");
   }
   return result;
+}
+
+// Constants that older files of GPT-NeoX hold: causal masks and frequencies.
+void erase_masks(NamedArrays& tensors) {
+  std::erase_if(tensors, [](const auto& tensor) {
+    return std::ranges::any_of(
+        std::array{".attention.bias", ".attention.masked_bias", ".rotary_emb.inv_freq"},
+        [&](std::string_view end) { return tensor.first.ends_with(end); });
+  });
 }
 
 // Layers that guess further tokens stand behind the others (DeepSeek-V3, GLM-4.7-Flash, GLM-4.5) or
@@ -212,19 +228,15 @@ void set_guessing_layers_apart(const Json& config, NamedArrays& tensors) {
 }
 
 // Of a model that reads more than text, the tensors of its language model under the names that they
-// would have alone. Versions of transformers put the prefix in different places.
+// would have alone, which are those of files of Qwen2-VL as it was published.
 NamedArrays of_language_model(NamedArrays tensors) {
-  constexpr std::string_view kPart = "language_model.", kModel = "model.";
+  const bool has_part = std::ranges::any_of(
+      tensors, [](const auto& tensor) { return !name_in_language_model(tensor.first).empty(); });
   NamedArrays result;
   for (auto& [name, array] : tensors) {
-    std::string alone;
-    if (name.starts_with(kPart)) {
-      alone = name.substr(kPart.size());  // language_model.model.layers…, language_model.lm_head…
-    } else if (name.starts_with(str(kModel, kPart))) {
-      alone = str(kModel, name.substr(kModel.size() + kPart.size()));
-    } else if (name == "lm_head.weight") {
-      alone = name;
-    }
+    std::string alone = name_in_language_model(name);
+    const bool is_own = !has_part && name.starts_with("model.") && !name.starts_with("model.vis");
+    if (alone.empty() && (is_own || name == "lm_head.weight")) alone = name;
     if (alone.empty()) continue;
     const auto [at, is_new] = result.emplace(alone, std::move(array));
     if (!is_new) fail(ErrorKind::kMalformed, "tensor ", quoted(at->first), " is there twice");
@@ -335,18 +347,21 @@ ModelFiles open_directory_model(const std::string& directory,
   add_packing(directory, model.config);
   const auto packing =
       with_context(place_of(config_path), [&] { return packing_of(model.config); });
-  const bool reads_more_than_text = find_value(model.config, "text_config") != nullptr;
+  const bool reads_more = reads_more_than_text(model.config);
   Weights weights = open_weights(packing.get());
   erase_packing(model.config);
   model.file_bytes = weights.file_bytes;
-  model.tensors = with_prefix(reads_more_than_text ? of_language_model(std::move(weights.tensors))
-                                                   : std::move(weights.tensors));
+  model.tensors = with_prefix(reads_more ? of_language_model(std::move(weights.tensors))
+                                         : std::move(weights.tensors));
   with_context(place_of(config_path), [&] {
     model.config = language_model_config(std::move(model.config));
     const std::string type = get_string(model.config, "model_type");
     with_context(str("model type ", quoted(type)), [&] {
-      erase_lumen_keys(model.config);
-      if (has_backbone(model.config)) model.tensors = with_usual_names(std::move(model.tensors));
+      if (has_backbone(model.config)) {
+        model.tensors = with_usual_names(model.config, std::move(model.tensors));
+      }
+      if (type == "gpt_neox") erase_masks(model.tensors);
+      if (type == "stablelm") join_head_norms(model.tensors);
       model.config = classic_config(model.config, model.tensors.contains("lm_head.weight"));
       set_guessing_layers_apart(model.config, model.tensors);
       if (expert_count(model.config) > 0) split_experts(model.config, model.tensors);

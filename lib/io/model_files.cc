@@ -67,8 +67,10 @@ std::optional<bool> head_is_embedding(const NamedArrays& tensors) {
 }
 
 void erase_lumen_keys(Json& config) {
+  if (!config.is_object()) return;
   for (const char* key : {"rope_interleaved", "rms_norm_offset", "linear_heads_tiled",
-                          "linear_inputs_apart", "multipliers_in_weights", "conv1d_out_in"}) {
+                          "linear_inputs_apart", "multipliers_in_weights", "conv1d_out_in",
+                          "mrope_section", "n_deepstack_layers", "language_model_part"}) {
     config.erase(key);
   }
 }

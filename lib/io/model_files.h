@@ -54,7 +54,11 @@ struct ModelFiles {
   //   are stored less 1, as in Hugging Face, 0 if they are not, as in GGUF;
   //   "linear_heads_tiled" and "linear_inputs_apart" of Qwen3.5, Qwen3-Next and Granite 4.0 in
   //   GGUF: as of nn::has_tiled_heads and nn::has_inputs_apart;
-  //   "conv1d_out_in" of GPT-2 in GGUF, true: see nn/conv1d.h.
+  //   "conv1d_out_in" of GPT-2 in GGUF, true: see nn/conv1d.h;
+  //   "mrope_section" [time, height, width]: how many pairs of a head rotate by which position of
+  //   what Qwen-VL and Qwen3.5 see, those of text being equal; "n_deepstack_layers" of Qwen3-VL: to
+  //   how many layers it adds something there;
+  //   "language_model_part", true: additions have names in a model that reads more than text.
   Json config;
   // generation_config.json, or what general.sampling.* of a GGUF file says, or an empty object.
   Json generation_config;
@@ -113,8 +117,12 @@ inline constexpr std::string_view kVocabularyFiles[] = {"tokenizer.json", "token
 // Its path; "" if there is none.
 std::string find_tokenizer(const std::string& directory);
 
+// Whether a config.json is that of a model that reads more than text: with a text_config, or of
+// Qwen2-VL or Qwen2.5-VL.
+bool reads_more_than_text(const Json& config);
 // The config of the language model in that of a model that reads more than text (text_config); of
-// any other model the same. kimi_k2 is called deepseek_v3, which it is another name of.
+// any other model the same, without the keys that Lumen adds. kimi_k2 is called deepseek_v3, which
+// it is another name of.
 Json language_model_config(Json config);
 // What is in a config.json, with the classic keys that ModelFiles::config promises. `has_head`:
 // whether there is a tensor lm_head.weight. Throws Error(kMalformed).

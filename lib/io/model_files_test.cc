@@ -185,6 +185,46 @@ TEST_CASE("of a model that sees images the language model's tensors are there") 
   }
 }
 
+TEST_CASE("the language model of Qwen-VL is told by its config, flat or nested, and its names") {
+  const std::string flat = str(R"({"model_type": "qwen2_5_vl", "vision_config": {"depth": 1},
+      "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]},
+      "num_key_value_heads": 2, )",
+                               kSizes, "}");
+  const std::string nested = str(R"({"model_type": "qwen2_5_vl", "tie_word_embeddings": false,
+      "text_config": {"tie_word_embeddings": true, "rope_parameters": {"rope_type": "default",
+      "rope_theta": 1e5, "mrope_section": [2, 3, 3]}, "num_key_value_heads": 2, )",
+                                 kSizes, "}}");
+  for (const std::string& config : {flat, nested}) {
+    for (const std::vector<std::string>& names :
+         {std::vector<std::string>{"model.embed_tokens.weight", "visual.merger.ln_q.weight"},
+          {"model.language_model.embed_tokens.weight", "model.visual.merger.ln_q.weight"},
+          {"model.embed_tokens.weight", "model.visual.merger.ln_q.weight"}}) {
+      const ModelFiles model = open_model(make_directory(config, names));
+      CHECK(model.config["model_type"] == "qwen2_5_vl_text");
+      REQUIRE(model.tensors.size() == 1);
+      CHECK(model.tensors.contains("model.embed_tokens.weight"));
+      CHECK(model.config["rope_scaling"].is_null());
+      CHECK(model.config["mrope_section"] == Json::array({2, 3, 3}));
+      CHECK(model.config["rope_theta"] == (config == flat ? 1e6 : 1e5));
+      CHECK(model.config["max_window_layers"] == 80);
+      CHECK(model.config["tie_word_embeddings"] == true);
+      CHECK(model.config["sliding_window"].is_null());
+    }
+  }
+  const Json third = open_model(make_directory(str(R"({"model_type": "qwen3_vl_moe",
+      "vision_config": {"deepstack_visual_indexes": [5, 11]}, "text_config": {
+      "sliding_window": 3, "use_sliding_window": true, "n_deepstack_layers": 9, )",
+                                                   kSizes, "}}"),
+                                               {"model.language_model.embed_tokens.weight"}))
+                         .config;
+  CHECK(third["model_type"] == "qwen3_vl_moe_text");
+  CHECK(third["n_deepstack_layers"] == 2);
+  CHECK(third["num_experts"] == 60);
+  CHECK(third["norm_topk_prob"] == true);
+  CHECK(third["rope_theta"] == 5e5);
+  CHECK_FALSE(third.contains("sliding_window"));
+}
+
 // As Exaone4Config says which layers have the window.
 TEST_CASE("an output layer of its own is not tied, whatever the config says") {
   const std::string directory = make_directory(

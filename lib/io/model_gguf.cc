@@ -116,8 +116,9 @@ Array usual_shape(const GgufTensor& tensor, std::string_view architecture, Array
   const Shape& shape = tensor.shape;
   const std::string_view name = tensor.name;
   const bool of_experts = name.ends_with("_exps.bias");  // a row for each
-  const bool of_heads = architecture == "command-r" && (name.ends_with(".attn_q_norm.weight") ||
-                                                        name.ends_with(".attn_k_norm.weight"));
+  const bool has_them = architecture == "command-r" || architecture == "stablelm";
+  const bool of_heads =
+      has_them && (name.ends_with(".attn_q_norm.weight") || name.ends_with(".attn_k_norm.weight"));
   const bool is_vector = (name.ends_with(".bias") && !of_experts) ||
                          (name.ends_with("_norm.weight") && !of_heads) ||
                          name.ends_with("_norm_1.weight") || name.ends_with("_norm_2.weight") ||

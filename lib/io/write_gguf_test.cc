@@ -544,6 +544,16 @@ TEST_CASE("names go to GGUF and back") {
       {"starcoder2", "input_layernorm.bias", "attn_norm.bias"},
       {"starcoder2", "mlp.c_fc.bias", "ffn_up.bias"},
       {"command-r", "self_attn.q_norm.weight", "attn_q_norm.weight"},
+      {"phimoe", "block_sparse_moe.gate.weight", "ffn_gate_inp.weight"},
+      {"phimoe", "self_attn.o_proj.bias", "attn_output.bias"},
+      {"chatglm", "mlp.gate_up_proj.weight", "ffn_up.weight"},
+      {"chatglm", "post_attention_layernorm.weight", "ffn_norm.weight"},
+      {"gptneox", "attention.query_key_value.weight", "attn_qkv.weight"},
+      {"gptneox", "attention.dense.bias", "attn_output.bias"},
+      {"gptneox", "post_attention_layernorm.bias", "ffn_norm.bias"},
+      {"gptneox", "mlp.dense_4h_to_h.weight", "ffn_down.weight"},
+      {"stablelm", "self_attn.q_proj.bias", "attn_q.bias"},
+      {"stablelm", "post_attention_layernorm.bias", "ffn_norm.bias"},
       {"phi2", "self_attn.dense.bias", "attn_output.bias"},
       {"phi2", "mlp.fc2.weight", "ffn_down.weight"},
       {"qwen35", "post_attention_layernorm.weight", "post_attention_norm.weight"},
@@ -582,6 +592,8 @@ TEST_CASE("names go to GGUF and back") {
   CHECK(gguf_tensor_name("model.final_layernorm.bias", "phi2") == "output_norm.bias");
   CHECK(hugging_face_name("output_norm.weight", "phi2") == "model.final_layernorm.weight");
   CHECK(hugging_face_name("output.bias", "phi2") == "lm_head.bias");
+  CHECK(hugging_face_name("output.bias", "phimoe") == "lm_head.bias");
+  CHECK(hugging_face_name("output_norm.bias", "phimoe") == "model.norm.bias");
   CHECK(gguf_tensor_name("transformer.h.3.attn.c_attn.weight", "gpt2") == "blk.3.attn_qkv.weight");
   CHECK(hugging_face_name("blk.3.ffn_norm.bias", "gpt2") == "transformer.h.3.ln_2.bias");
   CHECK(hugging_face_name("position_embd.weight", "gpt2") == "transformer.wpe.weight");

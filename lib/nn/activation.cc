@@ -42,6 +42,7 @@ constexpr Named kActivations[] = {
     {"gelu", ops::gelu},
     {"gelu_tanh", ops::gelu_tanh},
     {"gelu_new", ops::gelu_tanh},
+    {"gelu_fast", ops::gelu_tanh},
     {"gelu_pytorch_tanh", ops::gelu_tanh},
     {"sigmoid", ops::sigmoid},
     {"tanh", ops::tanh},

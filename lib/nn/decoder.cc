@@ -23,8 +23,8 @@ int64_t rotating_part(const io::Json& config, int64_t head_dim) {
 }
 
 Activation gate_activation(const io::Json& config) {
-  const std::vector<std::string> known = {"silu",     "swish", "gelu", "gelu_pytorch_tanh",
-                                          "gelu_new", "relu2"};
+  const std::vector<std::string> known = {"silu",     "swish",     "gelu", "gelu_pytorch_tanh",
+                                          "gelu_new", "gelu_fast", "relu2"};
   const std::string name = io::get_string(config, "hidden_act", known[0]);
   // That of Apertus has parameters, so that it is none: its layers ask for an nn::Xielu.
   if (name == "xielu" && io::get_string(config, "model_type", "") == "apertus") {
@@ -41,7 +41,7 @@ std::vector<Linear> projections(const Parameters& parameters, const AttentionSha
   const int64_t q = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim;
   std::vector<Linear> result;
   if (s.fused) {
-    result.emplace_back(parameters / "qkv_proj", s.hidden, q + 2 * kv, s.qkv_bias);
+    result.emplace_back(parameters / s.fused_name, s.hidden, q + 2 * kv, s.qkv_bias);
     return result;
   }
   result.emplace_back(parameters / "q_proj", s.hidden, (s.gated ? 2 : 1) * q, s.qkv_bias);
@@ -134,6 +134,10 @@ Tensor SelfAttention::operator()(const Tensor& given, const Pass& pass, int64_t 
   std::vector<Tensor> qkv;
   if (asked < tokens && qkv_.size() > 1) {
     for (const Linear& layer : qkv_) qkv.push_back(layer(qkv.empty() ? last_tokens(x, asked) : x));
+  } else if (shape_.by_heads) {
+    const Tensor all = graph::reshape(qkv_[0](x), {batch, tokens, shape_.heads, 3 * dim});
+    for (int64_t i = 0; i < 3; ++i) qkv.push_back(graph::slice(all, 3, i * dim, (i + 1) * dim));
+    qkv[0] = last_tokens(qkv[0], asked);
   } else {
     qkv = parts_of(qkv_, x, std::span(widths).first(parts));
     qkv[0] = last_tokens(qkv[0], asked);
@@ -227,9 +231,10 @@ DecoderLayer::DecoderLayer(const Parameters& parameters, const LayerShape& shape
   if (shape.scaled_output) layer_scalar_ = parameters.buffer("layer_scalar", {1}, Init::ones());
 }
 
-Tensor DecoderLayer::added(const Tensor& x, Tensor branch, const std::optional<Norm>& norm) const {
+Tensor DecoderLayer::added(const Tensor& x, Tensor branch, const std::optional<Norm>& norm,
+                           double dropout) const {
   if (norm) branch = (*norm)(branch);
-  return ops::add(dropout(scaled(branch, shape_.residual_scale), shape_.dropout), x);
+  return ops::add(nn::dropout(scaled(branch, shape_.residual_scale), dropout), x);
 }
 
 Tensor DecoderLayer::mixed(const Tensor& x, const Pass& pass, int64_t layer) const {
@@ -257,11 +262,12 @@ Tensor DecoderLayer::operator()(const Tensor& x, const Pass& pass, int64_t layer
   const int64_t asked = pass.going_on(x);
   const Tensor given = before_attention_ ? (*before_attention_)(x) : x;
   Tensor result = last_tokens(x, asked);
-  if (mixer_) result = added(result, mixed(given, pass, layer), after_attention_);
+  const double of_mixed = shape_.drops_mixed ? shape_.dropout : 0;
+  if (mixer_) result = added(result, mixed(given, pass, layer), after_attention_, of_mixed);
   if (mlp_) {
-    const Tensor seen = shape_.parallel ? last_tokens(given, asked) : result;
+    const Tensor seen = shape_.parallel ? last_tokens(before_mlp_ ? x : given, asked) : result;
     const Tensor normed = before_mlp_ ? (*before_mlp_)(seen) : seen;
-    result = added(result, fed_forward(normed, pass), after_mlp_);
+    result = added(result, fed_forward(normed, pass), after_mlp_, shape_.dropout);
   }
   if (per_layer_input_) result = (*per_layer_input_)(result, pass.layer_input);
   return layer_scalar_.defined() ? ops::mul(result, layer_scalar_) : result;

@@ -95,7 +95,9 @@ struct AttentionShape {
   std::string name = "self_attn";  // of the layer, below which its parameters are
   int64_t hidden, heads, kv_heads, head_dim;
   bool qkv_bias = false, output_bias = false;
-  bool fused = false;           // one product for q, k and v, qkv_proj (Phi-3)
+  bool fused = false;  // one product for q, k and v (Phi-3)
+  std::string fused_name = "qkv_proj";
+  bool by_heads = false;        // the rows of that are q, k and v of each head (GPT-NeoX)
   bool borrows = false;         // attends to keys and values of another layer, and has none
   bool values_of_keys = false;  // values are what k_proj gives, which there is no v_proj for
   bool gated = false;  // q_proj has for each head, after the query, what its output is multiplied
@@ -159,9 +161,11 @@ struct LayerShape {
   NormNames norms{};
   NormShape norm;
   bool scaled_output = false;  // what the layer gives is multiplied by the buffer layer_scalar
-  bool parallel = false;       // the mlp is given what the attention is (Cohere)
+  bool parallel = false;       // the mlp is given what the attention is (Cohere), or, with a norm
+                               // before it, that of x (GPT-NeoX)
   double residual_scale = 1;   // what both give is multiplied by it before it is added
   double dropout = 0;          // of what is added, while training
+  bool drops_mixed = true;     // of what the mixer gives, too
 };
 
 using TokenMixer =
@@ -178,7 +182,8 @@ class DecoderLayer {
 
  private:
   // x + what the branch gave, after its norm if it has one.
-  Tensor added(const Tensor& x, Tensor branch, const std::optional<Norm>& norm) const;
+  Tensor added(const Tensor& x, Tensor branch, const std::optional<Norm>& norm,
+               double dropout) const;
   Tensor mixed(const Tensor& x, const Pass& pass, int64_t layer) const;
   Tensor fed_forward(const Tensor& x, const Pass& pass) const;
 

@@ -126,10 +126,11 @@ bool has_tiled_heads(const io::Json& config) {
 
 namespace {
 
-constexpr std::string_view kPlace = ".linear_attn.";
+constexpr std::string_view kPlace = ".linear_attn.", kFusedHeads = ".query_key_value.";
 
-// What is behind ".linear_attn." in a name; "" of other tensors.
+// What is behind ".linear_attn." in a name, or "query_key_value.…"; "" of other tensors.
 std::string_view part_of(std::string_view name) {
+  if (const size_t at = name.find(kFusedHeads); at != name.npos) return name.substr(at + 1);
   const size_t at = name.find(kPlace);
   return at == name.npos ? "" : name.substr(at + kPlace.size());
 }
@@ -143,7 +144,8 @@ HeadAxis head_axis(std::string_view part) {
   }
   if (part.starts_with("conv1d.")) return HeadAxis::kLastRows;
   if (part.starts_with("in_proj_qkv.")) return is_first ? HeadAxis::kNone : HeadAxis::kLastRows;
-  if (part.starts_with("in_proj_")) return is_first ? HeadAxis::kNone : HeadAxis::kRows;
+  if (part.starts_with("in_proj_") || part.starts_with(kFusedHeads.substr(1)))
+    return is_first ? HeadAxis::kNone : HeadAxis::kRows;
   return part == "A" || part == "A_log" || part == "dt_bias" ? HeadAxis::kRows : HeadAxis::kNone;
 }
 
@@ -156,7 +158,9 @@ bool has_value_heads(std::string_view name) {
 Array reorder_value_heads(const Array& tensor, std::string_view name, const io::Json& config,
                           bool to_tiled) {
   const auto size = [&](const char* key) { return io::get_int(config, key, 1, limits::kDim); };
-  const int64_t heads = size("linear_num_value_heads"), key_heads = size("linear_num_key_heads");
+  const bool fused = part_of(name).starts_with(kFusedHeads.substr(1));
+  const int64_t key_heads = size(fused ? "num_attention_heads" : "linear_num_key_heads");
+  const int64_t heads = fused ? 3 * key_heads : size("linear_num_value_heads");
   const int64_t group = heads / key_heads;
   // What does not fit is named by the model and by Parameters::check.
   if (group == 1 || heads % key_heads != 0 || tensor.elements() == 0) return tensor;

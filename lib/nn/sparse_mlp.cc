@@ -85,8 +85,32 @@ SparseMlp::SparseMlp(const Parameters& parameters, const SparseMlpShape& shape)
   options_.down_bias = bias(shape.down, shape.hidden);
 }
 
+Tensor SparseMlp::mixed_sparsely(const Tensor& x, const Tensor& logits) const {
+  const Tensor rows = graph::reshape(logits, {-1, shape_.experts});
+  Tensor left = rows, weights, chosen;  // of the logits; of the experts
+  for (int i = 0; i < 2; ++i) {
+    const Tensor best = ops::to_bool(ops::chosen_experts(left, 1));
+    const Tensor largest = ops::amax(left, {-1}, true);
+    const Tensor size = ops::maximum(ops::abs(rows), largest);
+    const Tensor far = ops::gt(ops::sub(largest, left), ops::mul(size, 2 * shape_.choice.jitter));
+    const Tensor near = ops::softmax(ops::where(far, kNever, left));
+    const Tensor weight = ops::where(best, near, 0);
+    weights = weights.defined() ? ops::add(weights, weight) : weight;
+    chosen = chosen.defined() ? ops::logical_or(chosen, best) : best;
+    left = ops::where(best, kNever, left);
+  }
+  // As in routed: logarithms of the weights have these as shares in their sum.
+  const Tensor logs = ops::where(chosen, ops::log(ops::where(chosen, weights, 1)), kNever);
+  const Tensor y =
+      ops::experts(x, graph::reshape(logs, logits.shape()), gate_, up_, down_, options_);
+  Shape per_token = x.shape();
+  per_token[-1] = 1;
+  return ops::mul(y, graph::reshape(ops::sum(weights, -1), per_token));
+}
+
 Tensor SparseMlp::routed(const Tensor& x, const Tensor& logits) const {
   const ExpertChoice& choice = shape_.choice;
+  if (choice.jitter > 0) return mixed_sparsely(x, logits);
   const bool bounds_sum = shape_.normalize && (choice.added > 0 || choice.least > 0);
   const bool corrected = correction_.defined();
   const bool by_logits = !choice.sigmoid && !corrected && choice.groups == 1 && !bounds_sum;

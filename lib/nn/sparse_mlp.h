@@ -22,6 +22,11 @@ struct ExpertChoice {
   // 2.2.2; V3, section 2.1.2).
   int64_t groups = 1, used_groups = 1, best = 1;
   double scale = 1;  // of all weights
+  // Not 0: of the largest logit and of the largest but that, which choose two experts, the weight
+  // is its probability among the logits that are not below it by more than 2 · jitter of the larger
+  // of it and their own size (SparseMixer without its sampling, Liu et al. 2024, as Phi-3.5-MoE is
+  // used).
+  double jitter = 0;
   // Where the weights of the chosen add up to 1, their scores are divided by max(sum + `added`,
   // `least`).
   double added = 0, least = 0;
@@ -69,6 +74,7 @@ class SparseMlp {
 
  private:
   Tensor routed(const Tensor& x, const Tensor& logits) const;
+  Tensor mixed_sparsely(const Tensor& x, const Tensor& logits) const;
 
   SparseMlpShape shape_;
   Linear router_;

@@ -275,7 +275,9 @@ uint64_t SourceTensor::bytes() const {
 std::optional<DType> fixed_type(const SourceTensor& tensor) {
   const Array& array = tensor.array;
   if (!is_float(array.dtype()) && !is_quantized(array.dtype())) return array.dtype();
-  const bool is_row = tensor.name.ends_with(".e_score_correction_bias");
+  // Some norms have a row for each head.
+  const bool is_row =
+      tensor.name.ends_with(".e_score_correction_bias") || tensor.name.ends_with("norm.weight");
   if (array.shape().rank() < 2 || is_row) return DType::kF32;
   return std::nullopt;
 }

@@ -73,8 +73,8 @@ struct SourceTensor {
 };
 
 // The type that a tensor has in any output: vectors, which are small and sensitive, are float32,
-// also that which ERNIE has as a row, and integers stay what they are. None for matrices, which
-// have the type that was asked for.
+// also that which ERNIE has as a row, and norms with a row for each head, and integers stay what
+// they are. None for matrices, which have the type that was asked for.
 std::optional<DType> fixed_type(const SourceTensor& tensor);
 
 // What becomes of the tensors of a source, one after the other. Shows on a terminal how much is

@@ -139,7 +139,7 @@ std::vector<std::string> target_modules(const LoraAdapter& adapter, const io::Mo
 
 // The adapter with the names that the modules of transformers have.
 LoraAdapter with_stored_names(LoraAdapter adapter, const io::Json& config) {
-  if (!io::has_backbone(config)) return adapter;
+  if (!io::has_own_names(config)) return adapter;
   NamedArrays named;
   for (auto& [name, array] : adapter.tensors) {
     named.emplace(io::stored_name(config, name), std::move(array));

@@ -291,11 +291,12 @@ TEST_CASE("an adapter of GPT-2 computes the same with its directory and with its
   CHECK(io::read_json(*options.output + "/adapter_config.json")["fan_in_fan_out"] == true);
 }
 
-TEST_CASE("adapters of Nemotron-H, Mamba-2 and Falcon-H1 go to GGUF and back") {
+TEST_CASE("adapters of Nemotron-H, Mamba-2, Falcon-H1 and GPT-NeoX go to GGUF and back") {
   for (const auto& [type, layers] :
        {std::pair("nemotron_h",
                   std::vector<std::string>{"0.mixer.in_proj", "1.mixer.up_proj", "2.mixer.k_proj"}),
         {"mamba2", {"0.mixer.in_proj"}},
+        {"gpt_neox", {"0.attention.query_key_value", "1.attention.dense", "1.mlp.dense_4h_to_h"}},
         {"falcon_h1", {"0.mamba.in_proj", "0.self_attn.k_proj", "1.feed_forward.down_proj"}}}) {
     INFO(type);
     const bool has_multipliers = type == std::string_view("falcon_h1");
@@ -330,7 +331,9 @@ TEST_CASE("adapters of Nemotron-H, Mamba-2 and Falcon-H1 go to GGUF and back") {
     REQUIRE(convert(options) == 0);
     CHECK(relative_error(logits(directory, *options.output), wanted) < 1e-5);
     const auto back = io::read_safetensors(place + "/peft/adapter_model.safetensors")->arrays();
-    const char* const module = type == std::string_view("mamba2") ? "backbone" : "model";
+    const char* const module = type == std::string_view("mamba2")     ? "backbone"
+                               : type == std::string_view("gpt_neox") ? "gpt_neox"
+                                                                      : "model";
     CHECK(back.contains(str("base_model.model.", module, ".layers.", layers[0], ".lora_A.weight")));
     options = {};
     options.model = directory;

@@ -161,6 +161,145 @@ TEST_CASE("what a layer of Nemotron-H is is told in GGUF by two lists, and read 
   }
 }
 
+TEST_CASE("of Qwen-VL the language model is converted, with the positions of what it sees") {
+  for (const auto& [type, architecture, text] : {std::tuple("qwen2_vl", "qwen2vl", "qwen2"),
+                                                 {"qwen3_vl", "qwen3vl", "qwen3"},
+                                                 {"qwen3_vl_moe", "qwen3vlmoe", "qwen3_moe"}}) {
+    INFO(type);
+    io::Json config = tiny_config(str(type, "_text"));
+    const models::ModelDef& def = models::find_model_def(config);
+    const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+    const std::vector<float> want = logits(directory);
+    NamedArrays tensors;
+    for (auto& [name, array] : io::read_safetensors(directory + "/model.safetensors")->arrays()) {
+      const bool is_inside = name.starts_with("model.");
+      tensors[is_inside ? "model.language_model." + name.substr(6) : name] =
+          nn::float32_copy(array);
+    }
+    tensors["model.visual.merger.norm.weight"] = Array::zeros(DType::kF32, {3});
+    io::write_safetensors(directory + "/model.safetensors", tensors);
+    config["vocab_size"] = 320;
+    const int pairs = type == std::string("qwen2_vl") ? 2 : 8;
+    const io::Json sections = {1, pairs - 1, 0};
+    const auto write_config = [&](const io::Json& these) {
+      config["rope_parameters"] = {
+          {"rope_type", "default"}, {"rope_theta", 1e6}, {"mrope_section", these}};
+      const io::Json whole = {{"model_type", type},
+                              {"architectures", {"Whole"}},
+                              {"tie_word_embeddings", config.value("tie_word_embeddings", false)},
+                              {"vision_config", {{"deepstack_visual_indexes", {5, 11, 17}}}},
+                              {"text_config", config}};
+      io::write_file_atomically(directory + "/config.json", whole.dump());
+    };
+    write_config(sections);
+    CHECK(relative_error(logits(directory), want) < 1e-6);
+    const std::string gguf = converted(directory);
+    const auto file = io::read_gguf(gguf);
+    CHECK(file->metadata.get_string("general.architecture") == architecture);
+    const auto written = file->metadata.find(str(architecture, ".rope.dimension_sections"));
+    REQUIRE((written && written->size() == 4));
+    for (size_t i = 0; i < 3; ++i) CHECK(written->int_at(i) == sections[i]);
+    CHECK(written->int_at(3) == 0);
+    const std::string deepstack = str(architecture, ".n_deepstack_layers");
+    if (text != std::string("qwen2")) CHECK(file->metadata.get_int(deepstack, 0, 9) == 3);
+    CHECK(io::open_model(gguf).config["mrope_section"] == sections);
+    CHECK(relative_error(logits(gguf), want) < 1e-6);
+    // transformers has no class of the language model alone, but it is another model's.
+    for (const std::string& from : {directory, gguf}) {
+      const std::string alone = converted_directory(from, "f32");
+      const io::Json said = io::read_json(alone + "/config.json");
+      CHECK(said["model_type"] == text);
+      CHECK(contains(said["architectures"][0].get<std::string>(), "ForCausalLM"));
+      for (const char* key : {"text_config", "mrope_section", "rope_parameters",
+                              "language_model_part", "n_deepstack_layers"}) {
+        INFO(key);
+        CHECK_FALSE(said.contains(key));
+      }
+      CHECK(relative_error(logits(alone), want) < 1e-6);
+    }
+    for (const io::Json& wrong : {io::Json({1, 2}), io::Json({1, pairs, 0}), io::Json("1")}) {
+      write_config(wrong);
+      ConvertOptions options;
+      options.model = directory;
+      options.output = lumen::testing::temporary_directory() + "/model.gguf";
+      CHECK(contains(lumen::testing::refusal(ErrorKind::kMalformed, [&] { convert(options); }),
+                     "mrope_section: found "));
+    }
+    io::GgufWriter writer;
+    for (size_t i = 0; i < file->metadata.size(); ++i) {
+      if (!file->metadata[i].key().ends_with("_sections")) writer.copy(file->metadata[i]);
+    }
+    writer.set(str(architecture, ".rope.dimension_sections"), std::vector<int32_t>{1, 1, 1, 1});
+    for (const io::GgufTensor& tensor : file->tensors) writer.add(tensor.name, file->array(tensor));
+    const std::string changed = lumen::testing::temporary_directory() + "/changed.gguf";
+    writer.write(changed);
+    CHECK(contains(
+        lumen::testing::refusal(ErrorKind::kUnsupported, [&] { io::open_model(changed); }),
+        str(architecture, ".rope.dimension_sections: a fourth section, 1, is not supported")));
+  }
+}
+
+TEST_CASE("queries, keys and values of GPT-NeoX are in order of heads, in GGUF of kinds") {
+  io::Json config = tiny_config("gpt_neox");
+  config["use_parallel_residual"] = GENERATE(true, false);
+  const models::ModelDef& def = models::find_model_def(config);
+  const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+  const auto stored = io::read_safetensors(directory + "/model.safetensors")->arrays();
+  const std::string gguf = converted(directory);
+  const auto file = io::read_gguf(gguf);
+  CHECK(file->metadata.get_bool("gptneox.use_parallel_residual", false) ==
+        config["use_parallel_residual"]);
+  CHECK(file->metadata.get_int("gptneox.rope.dimension_count", 0, 99) == 4);
+  const Array by_head = stored.at("model.layers.1.attention.query_key_value.weight");
+  const Array by_kind = file->array(*file->find_tensor("blk.1.attn_qkv.weight"));
+  const auto from = by_head.as<float>(), to = by_kind.as<float>();
+  // The second row of the key of head 3: 8 rows of each kind for each of 4 heads, 32 columns.
+  CHECK(to[((1 * 4 + 3) * 8 + 1) * 32] == from[((3 * 3 + 1) * 8 + 1) * 32]);
+  const std::vector<float> want = logits(directory);
+  CHECK(relative_error(logits(gguf), want) < 1e-6);
+  const std::string again = converted_directory(gguf, "f32");
+  CHECK(relative_error(logits(again), want) < 1e-6);
+  const auto named = io::read_safetensors(again + "/model.safetensors")->arrays();
+  const Array back = named.at("gpt_neox.layers.1.attention.query_key_value.weight");
+  CHECK(std::ranges::equal(back.as<float>(), from));
+  CHECK(named.contains("embed_out.weight"));
+  const io::Json said = io::read_json(again + "/config.json");
+  CHECK(said["rotary_pct"] == 0.5);
+  CHECK(said["rotary_emb_base"] == 10000);
+  for (const char* key : {"rope_theta", "partial_rotary_factor", "linear_heads_tiled"}) {
+    CHECK_FALSE(said.contains(key));
+  }
+}
+
+TEST_CASE("norms of StableLM's heads are one tensor of float32 in GGUF") {
+  io::Json config = models::find_model_def({{"model_type", "stablelm"}}).tiny_configs()[1];
+  make_sayable(config);
+  const models::ModelDef& def = models::find_model_def(config);
+  const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+  const std::vector<float> want = logits(directory);
+  for (const char* type : {"f32", "f16"}) {
+    ConvertOptions options;
+    options.model = directory;
+    options.output = lumen::testing::temporary_directory() + "/model.gguf";
+    options.type = type;
+    REQUIRE(convert(options) == 0);
+    const auto file = io::read_gguf(*options.output);
+    CHECK(file->metadata.get_bool("stablelm.use_parallel_residual", false));
+    CHECK(file->find_tensor("blk.0.ffn_norm.weight") == nullptr);
+    const io::GgufTensor* const norm = file->find_tensor("blk.0.attn_q_norm.weight");
+    REQUIRE(norm != nullptr);
+    CHECK(norm->shape == Shape{4, 8});
+    CHECK(norm->dtype == DType::kF32);
+    CHECK(relative_error(logits(*options.output), want) <
+          (type == std::string("f32") ? 1e-6 : 1e-2));
+    const std::string again = converted_directory(*options.output, "f32");
+    CHECK(relative_error(logits(again), want) < (type == std::string("f32") ? 1e-6 : 1e-2));
+    const auto named = io::read_safetensors(again + "/model.safetensors")->arrays();
+    CHECK(named.at("model.layers.1.self_attn.k_layernorm.norms.1.weight").shape() == Shape{8});
+    CHECK_FALSE(named.contains("model.layers.1.self_attn.k_layernorm.weight"));
+  }
+}
+
 TEST_CASE("GGUF files of LFM2 call the epsilon of its norms as llama.cpp does") {
   for (const char* type : {"lfm2", "lfm2_moe"}) {
     const models::ModelDef& def = models::find_model_def({{"model_type", type}});

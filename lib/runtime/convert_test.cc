@@ -84,6 +84,10 @@ void check_same(const std::string& directory) {
       }
     } else if (key == "model_type" && value == "deepseek_v3") {
       CHECK(io::gguf_architecture(first.config) == "deepseek2");  // GLM-4.7-Flash's is the same
+    } else if (key == "model_type" &&
+               io::find_value(first.config, key)->get<std::string>().find("_vl_") !=
+                   std::string::npos) {
+      CHECK(contains(value.get<std::string>(), "qwen"));  // what that is for text
     } else if (key == "rope_theta") {  // GGUF's has an alpha of rope_scaling in it
       const double base = io::rope_base(first.config, io::get_int(first.config, "head_dim", 1, 99));
       CHECK(value.get<double>() == Approx(base).epsilon(1e-6));
@@ -186,6 +190,18 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
   for (const char* key : {"attention_bias", "mlp_bias"}) {
     CHECK(contains(refused("arcee", {{key, true}}),
                    str(key, " true cannot be written as GGUF for arcee")));
+  }
+  for (const char* key : {"attention_bias", "lm_head_bias"}) {
+    CHECK(contains(refused("phimoe", {{key, false}}),
+                   str(key, " false cannot be written as GGUF for phimoe, whose readers look")));
+  }
+  CHECK(contains(refused("phimoe", {{"router_jitter_noise", 0.1}}), "phimoe, where it is 0.01"));
+  CHECK(contains(refused("gpt_neox", {{"attention_bias", false}}),
+                 "attention_bias false cannot be written as GGUF for gptneox, whose readers look"));
+  CHECK(contains(refused("gpt_neox", {{"hidden_act", "gelu_fast"}}), "where it is gelu"));
+  for (const char* type : {"gpt_neox", "stablelm"}) {
+    CHECK(contains(refused(type, {{"tie_word_embeddings", true}}),
+                   "tie_word_embeddings true cannot be written as GGUF for "));
   }
   CHECK(contains(refused("arcee", {{"hidden_act", "silu"}}), "where it is relu2"));
   CHECK(contains(refused("apertus", {{"hidden_act", "silu"}}), "where it is xielu"));

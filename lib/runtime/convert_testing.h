@@ -110,7 +110,19 @@ inline void make_sayable(io::Json& config) {
       config.erase(key);
     }
   }
-  if (type == "nemotron") config["tie_word_embeddings"] = false;
+  if (type == "nemotron" || type == "stablelm") config["tie_word_embeddings"] = false;
+  if (type == "phimoe") {
+    config.update({{"tie_word_embeddings", false},
+                   {"attention_bias", true},
+                   {"lm_head_bias", true},
+                   {"router_jitter_noise", 0.01}});
+    config.erase("sliding_window");
+  }
+  if (type == "gpt_neox") {
+    config.update(
+        {{"tie_word_embeddings", false}, {"attention_bias", true}, {"hidden_act", "gelu"}});
+    config.erase("linear_heads_tiled");
+  }
   if (type == "starcoder2") config.erase("use_bias");
   if (type == "apertus") config["tie_word_embeddings"] = false;
   if (type == "arcee" || type == "apertus") {

@@ -10,6 +10,7 @@
 #include "lib/io/atomic_file.h"
 #include "lib/io/backbone_names.h"
 #include "lib/io/fused_experts.h"
+#include "lib/io/head_norms.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/packed_weights.h"
 #include "lib/io/write_gguf.h"
@@ -73,6 +74,7 @@ std::string_view architecture_class(const std::string& model_type) {
       {"gemma2", "Gemma2ForCausalLM"},
       {"gemma3_text", "Gemma3ForCausalLM"},
       {"gemma4_text", "Gemma4ForCausalLM"},
+      {"gemma4_unified_text", "Gemma4UnifiedForCausalLM"},
       {"granite", "GraniteForCausalLM"},
       {"granitemoe", "GraniteMoeForCausalLM"},
       {"granitemoehybrid", "GraniteMoeHybridForCausalLM"},
@@ -80,17 +82,21 @@ std::string_view architecture_class(const std::string& model_type) {
       {"olmo2", "Olmo2ForCausalLM"},
       {"olmo3", "Olmo3ForCausalLM"},
       {"phi3", "Phi3ForCausalLM"},
+      {"phimoe", "PhimoeForCausalLM"},
       {"mixtral", "MixtralForCausalLM"},
       {"minimax_m2", "MiniMaxM2ForCausalLM"},
       {"qwen3_moe", "Qwen3MoeForCausalLM"},
       {"smollm3", "SmolLM3ForCausalLM"},
       {"gpt_oss", "GptOssForCausalLM"},
+      {"gpt_neox", "GPTNeoXForCausalLM"},
+      {"stablelm", "StableLmForCausalLM"},
       {"qwen2_moe", "Qwen2MoeForCausalLM"},
       {"olmoe", "OlmoeForCausalLM"},
       {"qwen3_5_text", "Qwen3_5ForCausalLM"},
       {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"},
       {"qwen3_next", "Qwen3NextForCausalLM"},
       {"seed_oss", "SeedOssForCausalLM"},
+      {"glm", "GlmForCausalLM"},
       {"glm4", "Glm4ForCausalLM"},
       {"ernie4_5", "Ernie4_5ForCausalLM"},
       {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM"},
@@ -121,7 +127,7 @@ const char* activation_key(const std::string& model_type) {
   return own ? "hidden_activation" : "hidden_act";
 }
 
-// config.json of a model that has none.
+// config.json of a model that has none, or none of its own.
 io::Json new_config(const io::ModelFiles& files) {
   io::Json config = files.config;
   if (!nn::set_rope_scaling(files.tensors, config)) {
@@ -163,9 +169,12 @@ Files files_of_gguf(const io::ModelFiles& files, io::Json& config) {
   return result;
 }
 
-// The same of a directory, as they are.
+// The same of a directory, as they are; of a model that reads more than text those of its language
+// model.
 Files files_of_directory(const io::ModelFiles& files, io::Json& config) {
   config = io::read_config(files.path + "/config.json");
+  const bool reads_more = io::reads_more_than_text(config);
+  if (reads_more) config = new_config(files);
   io::erase_packing(config);
   if (io::get_bool(config, "tie_word_embeddings", false)) {  // an adapter may have parted the two
     config["tie_word_embeddings"] = io::get_bool(files.config, "tie_word_embeddings", true);
@@ -174,7 +183,8 @@ Files files_of_directory(const io::ModelFiles& files, io::Json& config) {
   for (const std::string& name : exported_names()) {
     const std::string path = files.path + "/" + name;
     if (name == "config.json" || name.starts_with("adapter_") || name.ends_with(".safetensors") ||
-        name == "chat_template.jinja" || !io::is_regular_file(path)) {
+        name == "chat_template.jinja" || (reads_more && name == "preprocessor_config.json") ||
+        !io::is_regular_file(path)) {
       continue;
     }
     result.push_back({name, io::read_file(path, limits::kJsonBytes)});
@@ -232,6 +242,12 @@ std::vector<SourceTensor> directory_tensors(const Source& source) {
     if (name.ends_with(".v_b_proj.weight")) continue;                       // with the keys' rows
     const std::string joined = nn::joined_rows_name(name);
     if (files.tensors.contains(joined)) continue;  // has what is in this, too
+    if (!io::head_norm_name(name, array, 0).empty()) {
+      for (int64_t head = 0; head < array.shape()[0]; ++head) {
+        tensors.push_back({name, io::head_norm_name(name, array, head), array.part(head)});
+      }
+      continue;
+    }
     SourceTensor& tensor = tensors.emplace_back(SourceTensor{name, name, array, order});
     if (!fused.empty()) {
       tensor.target = fused;

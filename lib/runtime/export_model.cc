@@ -171,9 +171,10 @@ io::Json adapter_config(const std::string& base, int64_t rank, double alpha,
 
 void name_parameters(const io::Json& model_config, const NamedArrays& tensors, io::Json& config) {
   constexpr std::string_view kMlp[] = {"gate_proj", "up_proj", "down_proj"};
-  constexpr std::string_view kTypes[] = {
-      "qwen3_moe", "qwen3_next",   "deepseek_v2", "deepseek_v3",    "glm4_moe_lite",
-      "glm4_moe",  "ernie4_5_moe", "dots1",       "hunyuan_v1_moe", "exaone_moe"};
+  constexpr std::string_view kTypes[] = {"qwen3_moe",      "qwen3_vl_moe_text", "qwen3_next",
+                                         "deepseek_v2",    "deepseek_v3",       "glm4_moe_lite",
+                                         "glm4_moe",       "ernie4_5_moe",      "dots1",
+                                         "hunyuan_v1_moe", "exaone_moe"};
   const std::string type = io::get_string(model_config, "model_type", "");
   const auto is_parameter = [&](std::string_view path) {
     if (type == "gpt_oss") return path.ends_with(".mlp.router");

@@ -60,7 +60,7 @@ bool is_addition(const std::string& name) {
 // Mixtral, and what has its names.
 bool is_mixtral(const io::Json& model_config) {
   const std::string type = io::get_string(model_config, "model_type", "");
-  return type == "mixtral" || type == "minimax_m2";
+  return type == "mixtral" || type == "minimax_m2" || type == "phimoe";
 }
 
 // The model's name of a tensor of the file. PEFT has a layer with an addition as "base_layer" in
@@ -72,15 +72,17 @@ std::string model_name(std::string name, const io::Json& model_config) {
       {".lora_embedding_B", ".lora_B.weight"},
       {".lora_magnitude_vector.weight", ".lora_magnitude_vector"}};
   if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
+  if (std::string alone = io::name_in_language_model(name); !alone.empty()) name = alone;
   for (const auto& [from, to] : kSpellings) {
     if (const size_t at = name.find(from); at != name.npos) name.replace(at, from.size(), to);
   }
-  // transformers 5 has another name than files.
-  constexpr std::string_view kRouter = ".mlp.gate.";
-  if (const size_t at = name.find(kRouter); at != name.npos && is_mixtral(model_config)) {
-    name.replace(at, kRouter.size(), ".block_sparse_moe.gate.");
+  // transformers 5 has other names than files.
+  for (const std::string_view router : {".mlp.gate.", ".mlp.router."}) {
+    if (const size_t at = name.find(router); at != name.npos && is_mixtral(model_config)) {
+      name.replace(at, router.size(), ".block_sparse_moe.gate.");
+    }
   }
-  return io::has_backbone(model_config) ? io::usual_name(std::move(name)) : name;
+  return io::usual_name(model_config, std::move(name));
 }
 
 bool is_embedding(std::string_view place) {
@@ -109,6 +111,7 @@ class FusedAdditions {
     if (rest != kLoraA && rest != kLoraB) return false;
     std::string layer(name.substr(0, at));
     if (layer.starts_with(kPrefix)) layer.erase(0, kPrefix.size());
+    if (std::string alone = io::name_in_language_model(layer); !alone.empty()) layer = alone;
     Pair& pair = layers_[layer][inner ? 0 : 1];
     (rest == kLoraA ? pair.a : pair.b) = nn::float32_copy(array);
     return true;
@@ -399,10 +402,11 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
     if (fused.take(full, array)) continue;
     const std::string name = model_name(full, model_config);
     add_tensor(adapter.place, full, name, array, adapter);
-    if (!io::has_backbone(model_config) || !name.ends_with(kLoraA)) continue;
-    const size_t begin = full.starts_with(kPrefix) ? kPrefix.size() : 0;
+    const std::string own = full.substr(full.starts_with(kPrefix) ? kPrefix.size() : 0);
+    const bool differs = io::has_backbone(model_config) || !io::name_in_language_model(own).empty();
+    if (!differs || !name.ends_with(kLoraA)) continue;
     paths[name.substr(0, name.size() - kLoraA.size())] =
-        full.substr(begin, full.size() - begin - kLoraA.size() - 1);
+        own.substr(0, own.size() - kLoraA.size() - 1);
   }
   with_context(adapter.place, [&] { fused.split(adapter.tensors, paths); });
   with_context(config_path, [&] {

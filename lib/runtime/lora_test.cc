@@ -205,6 +205,23 @@ TEST_CASE("layers with an addition and more are found under the model's names") 
   CHECK(read().tensors.contains("model.embed_tokens.lora_A.weight"));
 }
 
+TEST_CASE("an adapter to a model that sees images is read under the names of its language model") {
+  const std::string place = lumen::testing::temporary_directory();
+  const std::string layer = "base_model.model.model.language_model.layers.1.mlp.up_proj.";
+  io::write_safetensors(
+      place + "/adapter_model.safetensors",
+      {{layer + "lora_A.weight", counting({3, 4})}, {layer + "lora_B.weight", counting({5, 3})}});
+  const std::string path = "model.language_model.layers.1.mlp.up_proj";
+  const io::Json config = {
+      {"r", 2}, {"lora_alpha", 2}, {"rank_pattern", {{path, 3}}}, {"alpha_pattern", {{path, 6}}}};
+  io::write_file_atomically(place + "/adapter_config.json", config.dump());
+  const LoraAdapter adapter = read_adapter(place, {{"model_type", "qwen3_vl_text"}});
+  CHECK(adapter.tensors.contains("model.layers.1.mlp.up_proj.lora_B.weight"));
+  const nn::LoraOptions::Own own = adapter.options.of("model.layers.1.mlp.up_proj.");
+  CHECK(own.rank == 3);
+  CHECK(own.scale == 2);
+}
+
 TEST_CASE("an adapter with an embedding or a head parts the two where they were one") {
   const auto adapter = [](const NamedArrays& tensors, const NamedArrays& replaced) {
     LoraAdapter result;

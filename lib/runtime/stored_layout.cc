@@ -5,6 +5,7 @@
 
 #include "lib/io/backbone_names.h"
 #include "lib/io/fused_experts.h"
+#include "lib/io/head_norms.h"
 #include "lib/io/model_files.h"
 #include "lib/nn/conv1d.h"
 #include "lib/nn/fused_layers.h"
@@ -91,7 +92,8 @@ bool to_hugging_face(NamedArrays& tensors, io::Json& config) {
   if (nn::has_inputs_apart(config)) join_inputs(config, tensors, nullptr);
   nn::join_latent_rows(tensors);
   fuse_experts(tensors, config);
-  if (io::has_backbone(config)) {
+  io::split_head_norms(tensors);
+  if (io::has_own_names(config)) {
     NamedArrays named;
     for (auto& [name, array] : tensors) {
       named.emplace(io::stored_name(config, name), std::move(array));
@@ -109,9 +111,15 @@ bool to_hugging_face(NamedArrays& tensors, io::Json& config) {
 namespace {
 
 // The rotary settings of Gemma 4 as transformers reads them: of each kind of layers. Those of an
-// Apertus without scaling, which it takes for Llama 3's if nothing is said.
+// Apertus without scaling, which it takes for Llama 3's if nothing is said. What Phi-3.5-MoE
+// multiplies cos and sin by under its own names.
 void nest_rope_parameters(io::Json& config) {
   const std::string type = io::get_string(config, "model_type", "");
+  if (type == "phimoe" && io::find_value(config, "rope_scaling") != nullptr) {
+    io::Json& scaling = config["rope_scaling"];
+    const double factor = io::get_number(scaling, "attention_factor", 1e-6, 1e6, 1);
+    for (const char* key : {"short_mscale", "long_mscale"}) scaling[key] = factor;
+  }
   if (type == "apertus" && io::find_value(config, "rope_scaling") == nullptr) {
     config["rope_parameters"] = {{"rope_type", "default"},
                                  {"rope_theta", io::Json(config["rope_theta"])}};
@@ -128,8 +136,28 @@ void nest_rope_parameters(io::Json& config) {
 
 }  // namespace
 
+namespace {
+
+// The language model of Qwen-VL alone is what transformers has by another name.
+void name_as_text_model(io::Json& config) {
+  constexpr std::pair<std::string_view, const char*> kTypes[] = {
+      {"qwen2_vl_text", "qwen2"},
+      {"qwen2_5_vl_text", "qwen2"},
+      {"qwen3_vl_text", "qwen3"},
+      {"qwen3_vl_moe_text", "qwen3_moe"}};
+  const std::string type = io::get_string(config, "model_type", "");
+  for (const auto& [seeing, text] : kTypes) {
+    if (type != seeing) continue;
+    config["model_type"] = text;
+    config.erase("rope_parameters");  // as rope_theta and rope_scaling say
+  }
+}
+
+}  // namespace
+
 void erase_added_keys(io::Json& config) {
   nest_rope_parameters(config);
+  name_as_text_model(config);
   io::erase_lumen_keys(config);
   config.erase("mtp_num_hidden_layers");
   constexpr const char* kRmsEpsilon = "rms_norm_eps";
