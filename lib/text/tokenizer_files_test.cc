@@ -308,9 +308,30 @@ TEST_CASE("A vocabulary in a file of any name becomes files that a directory is 
   write(place + "/tokenizer_config.json", R"({"eos_token": "</s>"})");
   CHECK(names(place + "/x.json") == "tokenizer.json tokenizer_config.json ");
   write(place + "/x.bin", llama2c_file());
-  CHECK(names(place + "/x.bin").empty());
+  CHECK(names(place + "/x.bin") == "tokenizer.model tokenizer.json tokenizer_config.json ");
   write(place + "/x", "words that are no tokenizer");
-  CHECK(vocabulary_files(place + "/x").empty());  // load_tokenizer says what is wrong
+  CHECK(load_refusal([&] { vocabulary_files(place + "/x"); }) == kMalformed);
+}
+
+TEST_CASE("llama2.c's vocabularies become files that give the same tokens", "[tokenizer_files]") {
+  LUMEN_SHARED_DATA(root, "tokenizers/spm");
+  const std::string path = root + "/llama2.tokenizer.bin";
+  const std::string directory = testing::temporary_directory();
+  for (const TokenizerFile& file : vocabulary_files(path)) {
+    write(directory + "/" + file.name, file.content);
+  }
+  const auto original = load_tokenizer(path), copy = load_tokenizer(directory);
+  CHECK(copy->kind() == "BPE (tokenizer.json)");
+  CHECK(copy->vocab_size() == original->vocab_size());
+  CHECK(copy->adds_bos());
+  const EncodeOptions plain = {.add_special = true, .parse_special = false};
+  for (const char* text : {"Once upon a time", " two  spaces \n\n",
+                           "naïve 東京 🙂🏽 ☃\u0301", "<s>x</s>", "<0x0A> \t"}) {
+    INFO(text);
+    const Ids ids = original->encode(text, plain);
+    CHECK(copy->encode(text, plain) == ids);
+    CHECK(copy->decode(ids, true) == original->decode(ids, true));
+  }
 }
 
 TEST_CASE("Vocabularies from before tokenizer.json are read", "[tokenizer_files]") {
