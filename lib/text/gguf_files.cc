@@ -162,7 +162,7 @@ std::string unigram(const io::GgufFile& file, const GgufVocabulary& vocabulary,
     if (type == GgufTokenType::kByte || type == GgufTokenType::kUndefined) {
       score = kNever;
     } else if (type == GgufTokenType::kNormal || type == GgufTokenType::kUnused) {
-      score = std::max(double{vocabulary.scores[static_cast<size_t>(id)]}, kNever);
+      score = double{vocabulary.scores[static_cast<size_t>(id)]};
     }
     vocab.push_back(io::Json::array({std::string(vocabulary.tokens->text(id)), score}));
   }

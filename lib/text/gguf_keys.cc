@@ -336,7 +336,7 @@ class Keys {
       set_type(static_cast<int32_t>(id), GgufTokenType::kNormal);
     }
     for (int32_t id = 0; id < rows_; ++id) {  // a text may spell them
-      constexpr float kNever = -1e9f;
+      constexpr float kNever = -1e6f;         // less than their characters, of −1e4 at least
       if (type(id) == GgufTokenType::kUnused) scores_[static_cast<size_t>(id)] = kNever;
     }
   }
