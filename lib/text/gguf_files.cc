@@ -275,7 +275,7 @@ bool same_tokens(const Tokenizer& a, const Tokenizer& b, const GgufVocabulary& v
   std::string probe =
       "Once upon a time, there weren't 1234567 cats: 3.14, naïve café — 東京 и Москва "
       "🙂🏽!\n\n"
-      "  for (int i = 0; i < 10; ++i) {\n\treturn \"it's\";\r\n}   end ";
+      "  for (int i = 0; i < 10; ++i) {\n\treturn \"it's\";\r\n}   end  A\u030A e\u0301 ";
   for (const GgufTokenType type : {GgufTokenType::kControl, GgufTokenType::kUserDefined}) {
     for (const std::string& token : tokens_of(vocabulary, type)) {
       probe += str(token, "text ", token, "\n");
