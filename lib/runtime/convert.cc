@@ -69,9 +69,9 @@ void check_tokenizer_option(const io::ModelFiles& files, const ConvertOptions& o
 void declare(CommandLine& line, ConvertOptions& options) {
   const auto matters_to = [&](unsigned tasks) { line.matters_to(tasks, options.given); };
   matters_to(kConvert | kConvertAdapter);
-  line.add_positional(path_field("model", "MODEL",
-                                 "GGUF file, Hugging Face directory, org/name, or a LoRA adapter",
-                                 options.model));
+  line.add_positional(path_field(
+      "model", "MODEL", "GGUF or llama2.c file, Hugging Face directory, org/name, LoRA adapter",
+      options.model));
   line.add_positional(path_field(
       "output", "OUTPUT", "what to write: FILE.gguf, or a Hugging Face directory", options.output));
   line.group("Convert");
@@ -125,6 +125,8 @@ void declare(CommandLine& line, ConvertOptions& options) {
                    "the parts of a GGUF file in one, as they are");
   line.add_example("lumen-convert model.gguf hf-model --type bf16",
                    "a Hugging Face directory of a GGUF file");
+  line.add_example("lumen-convert stories.bin hf-model --tokenizer tokenizer.bin",
+                   "a Hugging Face directory of a llama2.c model");
   line.add_example("lumen-convert --inspect model.gguf", "show what a file holds");
 }
 
