@@ -326,6 +326,31 @@ TEST_CASE("no part of a split model is replaced by what is made of it") {
   CHECK(io::open_model(joined).tensors.size() == whole->tensors.size());
 }
 
+TEST_CASE("a chat template that is not UTF-8 ends a conversion where JSON would hold it") {
+  const std::string place = lumen::testing::temporary_directory(), model = place + "/m.gguf";
+  const auto whole = io::read_gguf(testing::random_model());
+  for (const auto& [name, source] :
+       {std::pair("tool_use", "\xFF"), std::pair("\xFF", "template"), std::pair("tool_use", "b")}) {
+    io::GgufWriter writer;
+    for (size_t i = 0; i < whole->metadata.size(); ++i) {
+      const std::string_view key = whole->metadata[i].key();
+      if (!key.starts_with("tokenizer.chat_template")) writer.copy(whole->metadata[i]);
+    }
+    writer.set("tokenizer.chat_template", std::string("{{ messages }}"));
+    writer.set(str("tokenizer.chat_template.", name), std::string(source));
+    for (const io::GgufTensor& tensor : whole->tensors) {
+      writer.add(tensor.name, whole->array(tensor));
+    }
+    writer.write(model);
+    const auto outcome = testing::run_tool_process("lumen-convert", {model, place + "/hf"});
+    INFO(outcome.err);
+    const bool is_valid = std::string_view(source) == "b";
+    CHECK(outcome.exit_code == (is_valid ? 0 : 65));
+    CHECK(io::is_directory(place + "/hf") == is_valid);
+    if (!is_valid) CHECK(contains(outcome.err, "m.gguf: chat template "));
+  }
+}
+
 TEST_CASE("a model of llama2.c becomes a directory, with the vocabulary that is named") {
   LUMEN_SHARED_DATA(root, "models");
   const std::string place = lumen::testing::temporary_directory(), output = place + "/hf";

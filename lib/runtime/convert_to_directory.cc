@@ -283,6 +283,10 @@ void set_templates(const io::ChatTemplates& templates, std::vector<text::Tokeniz
   if (!is_one && !templates.empty()) {
     io::Json list = io::Json::array();
     for (const auto& [name, source] : templates) {
+      if (!is_valid_utf8(name) || !is_valid_utf8(source)) {  // as JSON is
+        fail(ErrorKind::kMalformed, "chat template ", quoted(name), ": the ",
+             is_valid_utf8(name) ? "template" : "name", " is not valid UTF-8");
+      }
       list.push_back({{"name", name}, {"template", source}});
     }
     config["chat_template"] = std::move(list);
@@ -303,7 +307,7 @@ int write_directory(const Source& source, const ConvertOptions& options) {
   Files texts = files.format == io::ModelFormat::kHuggingFace
                     ? files_of_directory(files, config)
                     : files_of_one(files, options.tokenizer.value_or(""), config);
-  set_templates(files.chat_templates, texts);
+  with_context(io::place_of(files.path), [&] { set_templates(files.chat_templates, texts); });
   set_dtype(std::string(type.name), config);
   const std::vector<SourceTensor> tensors = directory_tensors(source);
   TensorConversion conversion(source, tensors, options);

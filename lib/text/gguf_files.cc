@@ -297,6 +297,9 @@ std::vector<TokenizerFile> tokenizer_files(const io::GgufFile& file) {
   const GgufVocabulary vocabulary = read_gguf_vocabulary(file);
   const std::string& model = vocabulary.model;
   if (model != "llama" && model != "gemma4" && model != "gpt2" && model != "t5") return {};
+  for (int32_t id = 0; id < vocabulary.tokens->size(); ++id) {
+    if (!is_valid_utf8(vocabulary.tokens->text(id))) return {};  // as JSON is
+  }
   io::Json config = config_of(vocabulary, *tokenizer);
   std::vector<TokenizerFile> files;
   try {

@@ -313,6 +313,20 @@ TEST_CASE("A vocabulary in a file of any name becomes files that a directory is 
   CHECK(load_refusal([&] { vocabulary_files(place + "/x"); }) == kMalformed);
 }
 
+TEST_CASE("A vocabulary with tokens that are not UTF-8 has no form in JSON", "[tokenizer_files]") {
+  for (const char* model : {"gpt2", "t5"}) {
+    INFO(model);
+    const auto files = [&](const std::string& token) {
+      io::GgufBuilder builder = gguf(model, {"<pad>", "</s>", "<unk>", "a", "b", token});
+      builder.strings("tokenizer.ggml.merges", {"a b"});
+      builder.u32("tokenizer.ggml.unknown_token_id", 2).u32("tokenizer.ggml.eos_token_id", 1);
+      return tokenizer_files(*io::parse_gguf(io::buffer_of(builder.finish()), "test.gguf"));
+    };
+    CHECK(files("ab\xFF").empty());
+    CHECK_FALSE(files("ab").empty());
+  }
+}
+
 TEST_CASE("llama2.c's vocabularies become files that give the same tokens", "[tokenizer_files]") {
   LUMEN_SHARED_DATA(root, "tokenizers/spm");
   const std::string path = root + "/llama2.tokenizer.bin";
