@@ -43,9 +43,10 @@ struct DatasetInfo {
   std::vector<std::string> feature_names;  // of a table's features after one-hot
   bool has_header = true;                  // the first row of a table names its columns
   std::vector<double> mean,
-      std;                 // per channel, or per feature of a table: x = (value − mean) / std
-  std::string dropped;     // characters that the vocabulary has no token for: "'x' and 'y'", or ""
-  int64_t vocab_size = 0;  // of the tokenizer; bin: one more than the largest token
+      std;                  // per channel, or per feature of a table: x = (value − mean) / std
+  bool open_chats = false;  // there are conversations, and none ends with TextTools::answer_ends
+  std::string dropped;      // characters that the vocabulary has no token for: "'x' and 'y'", or ""
+  int64_t vocab_size = 0;   // of the tokenizer; bin: one more than the largest token
   // Of all tokens of text and which of them are learned, lower-case hexadecimal: what tokenizer and
   // chat template made of the files. "" for other data.
   std::string tokens_sha256;
@@ -82,11 +83,13 @@ struct Data {
 // What turns text into tokens. Needed by text, lines and jsonl; the pointers must outlive only the
 // call. Without `tokenizer`, text and lines fail: make a character tokenizer with
 // text/train/train_tokenizer.h. `chat_template` renders {"messages"}. `end_token` ends documents
-// where the tokenizer names no eos_token: a model's config may.
+// where the tokenizer names no eos_token: a model's config may. `answer_ends` are the tokens at
+// which the model will stop.
 struct TextTools {
   const text::Tokenizer* tokenizer = nullptr;
   const text::ChatTemplate* chat_template = nullptr;
   std::optional<int32_t> end_token = {};
+  std::vector<int32_t> answer_ends = {};
   int64_t vocab_size = 0;  // bin without a tokenizer: the model's; 0: as the files need
 };
 

@@ -275,6 +275,7 @@ Data open_language(const DataOptions& options, const TextTools& tools) {
   Data data = windows ? open_text(options, encoder) : open_documents(options, encoder);
   data.info.vocab_size = encoder.tokenizer().vocab_size();
   data.info.dropped = encoder.dropped_characters();
+  data.info.open_chats = encoder.open_chats();
   data.info.train_samples = data.train->samples();
   data.info.eval_samples = data.eval ? data.eval->samples() : 0;
   return data;

@@ -61,6 +61,9 @@ class TextEncoder {
   // The characters of all texts so far that the vocabulary has no token for, as
   // text::dropped_characters.
   std::string dropped_characters() const;
+  // Whether there were conversations, of which none ends with one of TextTools::answer_ends that is
+  // learned, but for blanks.
+  bool open_chats() const { return seen_chat_ && !seen_end_; }
 
   const text::Tokenizer& tokenizer() const { return *tools_.tokenizer; }
   // The end of text, if there is one.
@@ -78,10 +81,11 @@ class TextEncoder {
                           std::optional<bool> parse_special);
   void add_bos(Document& document) const;
   void add_eos(Document& document, bool learned) const;
-  void frame_chat(Document& document) const;
+  Document framed_chat(Document document);
 
   const DataOptions& options_;
   TextTools tools_;
+  bool seen_chat_ = false, seen_end_ = false;
   std::vector<bool> seen_ = std::vector<bool>(0x110000);  // code points of the texts so far
 };
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <optional>
+#include <span>
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
@@ -84,10 +85,23 @@ void TextEncoder::add_eos(Document& document, bool learned) const {
 }
 
 // A template ends its turns itself.
-void TextEncoder::frame_chat(Document& document) const {
+Document TextEncoder::framed_chat(Document document) {
   add_bos(document);
   const bool ended = !document.ids.empty() && document.ids.back() == eos();
   if (options_.add_eos.value_or(false) && !ended) add_eos(document, true);
+  seen_chat_ = true;
+  if (seen_end_) return document;
+  const auto is_end = [&](int32_t id) {
+    return std::find(tools_.answer_ends.begin(), tools_.answer_ends.end(), id) !=
+           tools_.answer_ends.end();
+  };
+  const auto is_blank = [&](int32_t id) {
+    return tokenizer().decode(std::span(&id, 1)).find_first_not_of(" \t\r\n") == std::string::npos;
+  };
+  size_t last = document.ids.size();
+  while (last > 0 && !is_end(document.ids[last - 1]) && is_blank(document.ids[last - 1])) --last;
+  seen_end_ = last > 0 && document.learned[last - 1] && is_end(document.ids[last - 1]);
+  return document;
 }
 
 std::vector<int32_t> TextEncoder::encode(std::string_view text,
@@ -201,8 +215,7 @@ Document TextEncoder::chat(const io::Json& conversation) {
     Document document;
     document.ids = encode(full, {.add_special = false, .parse_special = true});
     document.learned.assign(document.ids.size(), true);
-    frame_chat(document);
-    return document;
+    return framed_chat(std::move(document));
   }
   const auto ranges = said_by(options_.learn_roles, *tools_.chat_template, input, full);
   std::vector<size_t> offsets;
@@ -217,8 +230,7 @@ Document TextEncoder::chat(const io::Json& conversation) {
   for (size_t i = 0; i < encoded.at.size(); i += 2) {
     learn(tokenizer(), encoded.at[i], encoded.at[i + 1], document);
   }
-  frame_chat(document);
-  return document;
+  return framed_chat(std::move(document));
 }
 
 }  // namespace lumen::data

@@ -295,6 +295,16 @@ void remove_checkpoint(const std::string& path, CommitPoint at) {
   at("pruned");
 }
 
+void require_writable_checkpoints(const std::string& directory) {
+  std::error_code ignored;
+  if (!fs::exists(fs::symlink_status(directory, ignored))) return;
+  make_directory(directory);
+  const std::string trial = str(directory, "/", kWriting, "trial");
+  remove_tree(trial);
+  make_directory(trial);
+  remove_tree(trial);
+}
+
 void clean_checkpoints(const std::string& directory) {
   std::error_code ignored;
   const std::vector<std::string> names = names_in(directory, ignored);

@@ -83,6 +83,10 @@ std::string verify_checkpoint(const std::string& path);
 void remove_checkpoint(
     const std::string& path, CommitPoint at = [](std::string_view) {});
 
+// Throws Error as write_checkpoint if `directory` is there and takes no checkpoints: a file, or one
+// that cannot be written.
+void require_writable_checkpoints(const std::string& directory);
+
 // Removes what an interrupted write or removal left in `directory`, and gives a checkpoint its name
 // back that was to be replaced by one that was not written. Only while no other process writes
 // there.

@@ -183,6 +183,27 @@ void add_gates_and_ups(const std::array<std::string, 2>& names, const GgufTensor
   }
 }
 
+// The same of their biases, a row for each expert.
+void add_gate_and_up_biases(const std::array<std::string, 2>& names, const GgufTensor& tensor,
+                            const Array& array, ModelFiles& model) {
+  const int64_t count = expert_count(model.config), elements = array.shape().elements();
+  if (array.shape()[0] != count || elements % (2 * count) != 0) {
+    fail(ErrorKind::kMalformed, "tensor ", quoted(tensor.name), " has shape ",
+         to_string(tensor.shape), ", expected [", count,
+         ", biases of a gate, then of an up]: as many rows as expert_count says");
+  }
+  const Array rows = array.reshaped({2 * count, elements / (2 * count)});
+  const size_t bytes = array.bytes() / static_cast<size_t>(2 * count);
+  for (int64_t part = 0; part < 2; ++part) {
+    Array biases = Array::zeros(array.dtype(), {count, elements / (2 * count)});
+    for (int64_t e = 0; e < count; ++e) {
+      std::copy_n(rows.part(2 * e + part).data(), bytes,
+                  biases.mutable_data() + static_cast<size_t>(e) * bytes);
+    }
+    add_tensor(names[static_cast<size_t>(part)], tensor, std::move(biases), model);
+  }
+}
+
 // The same of queries, keys and values in one, as gguf_query_key_value says.
 void add_query_key_value(const std::array<std::string, 3>& names, const GgufTensor& tensor,
                          const Array& array, ModelFiles& model) {
@@ -213,16 +234,21 @@ std::string gguf_model_tensor(const std::string& gguf_name, const Json& config) 
   return hugging_face_name(gguf_name, gguf_architecture(config));
 }
 
-constexpr std::string_view kBoth = ".ffn_gate_up_exps.weight", kGates = ".ffn_gate_exps.weight",
-                           kUps = ".ffn_up_exps.weight", kQueryKeyValue = ".attn_qkv.";
+constexpr std::string_view kBoth = ".ffn_gate_up_exps.", kGates = ".ffn_gate_exps.",
+                           kUps = ".ffn_up_exps.", kQueryKeyValue = ".attn_qkv.";
 
 std::array<std::string, 2> gguf_gate_and_up(const std::string& gguf_name, const Json& config) {
-  if (!gguf_name.ends_with(kBoth)) return {};
-  const std::string layer = gguf_name.substr(0, gguf_name.size() - kBoth.size());
-  std::array<std::string, 2> names = {gguf_model_tensor(str(layer, kGates), config),
-                                      gguf_model_tensor(str(layer, kUps), config)};
-  const bool has_both = is_of_all_experts(names[0]) && is_of_all_experts(names[1]);
-  return has_both ? names : std::array<std::string, 2>{};
+  const size_t at = gguf_name.find(kBoth);
+  if (at == gguf_name.npos) return {};
+  const std::string layer = gguf_name.substr(0, at), kind = gguf_name.substr(at + kBoth.size());
+  if (kind != "weight" && kind != "bias") return {};
+  std::array<std::string, 2> names;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string part = str(layer, i == 0 ? kGates : kUps, kind);
+    names[i] = gguf_model_tensor(part, config);
+    if (names[i] == part || is_of_all_experts(names[i]) != (kind == "weight")) return {};
+  }
+  return names;
 }
 
 std::array<std::string, 3> gguf_query_key_value(const std::string& gguf_name, const Json& config) {
@@ -243,9 +269,10 @@ std::array<std::string, 3> gguf_query_key_value(const std::string& gguf_name, co
 
 std::string gguf_holding_tensor(const std::string& gguf_name, std::string_view architecture) {
   if (architecture != "gemma4") return gguf_name;
-  for (const std::string_view end : {kGates, kUps}) {
+  for (const std::string_view part : {kGates, kUps}) {
+    const std::string end = str(part, "weight");
     if (!gguf_name.ends_with(end)) continue;
-    return str(gguf_name.substr(0, gguf_name.size() - end.size()), kBoth);
+    return str(gguf_name.substr(0, gguf_name.size() - end.size()), kBoth, "weight");
   }
   return gguf_name;
 }
@@ -279,6 +306,8 @@ ModelFiles open_gguf_model(const std::string& path, std::shared_ptr<const GgufFi
       if (!qkv[0].empty()) {
         add_query_key_value(qkv, tensor,
                             usual_shape(tensor, architecture, model.gguf->array(tensor)), model);
+      } else if (!both[0].empty() && !is_of_all_experts(both[0])) {
+        add_gate_and_up_biases(both, tensor, model.gguf->array(tensor), model);
       } else if (!both[0].empty()) {
         add_gates_and_ups(both, tensor, model.gguf->array(tensor), model);
       } else if (is_of_all_experts(name)) {

@@ -17,6 +17,7 @@ namespace {
 constexpr size_t kAlignment = 32;
 // Value types of the format, in the order of GgufWriter::Value; arrays name their elements' type.
 enum : uint32_t {
+  kUint8 = 0,
   kUint16 = 2,
   kUint32 = 4,
   kInt32 = 5,
@@ -79,6 +80,8 @@ void Bytes::value(const GgufWriter::Value& value) {
     numbers(kInt32, *integers);
   } else if (auto* flags = std::get_if<std::vector<bool>>(&value)) {
     numbers(kBool, *flags);
+  } else if (auto* bytes = std::get_if<std::vector<uint8_t>>(&value)) {
+    numbers(kUint8, *bytes);
   } else {
     const auto& texts = std::get<std::vector<std::string>>(value);
     number<uint32_t>(kArray);
@@ -142,6 +145,17 @@ void GgufWriter::add(std::string name, const Array& array) {
 
 void GgufWriter::Content::set(std::string key, const Value& value) {
   metadata.emplace_back(std::move(key), text_of(value));
+}
+
+std::shared_ptr<const GgufFile> GgufWriter::read_back(const std::string& name) const {
+  Content content;
+  content.metadata = metadata_;
+  const auto bytes = std::make_shared<std::string>(content.header());
+  auto buffer = std::make_shared<Buffer>();
+  buffer->data = reinterpret_cast<std::byte*>(bytes->data());
+  buffer->bytes = bytes->size();
+  buffer->owner = bytes;
+  return parse_gguf(buffer, name);
 }
 
 std::string GgufWriter::Content::header() const {

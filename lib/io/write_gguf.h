@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,9 +25,9 @@ class AtomicFile;
 // Metadata and tensors of a file to be, in the order in which they are added. Not thread-safe.
 class GgufWriter {
  public:
-  using Value =
-      std::variant<uint16_t, uint32_t, int32_t, float, bool, std::string, std::vector<std::string>,
-                   std::vector<float>, std::vector<int32_t>, std::vector<bool>>;
+  using Value = std::variant<uint16_t, uint32_t, int32_t, float, bool, std::string,
+                             std::vector<std::string>, std::vector<float>, std::vector<int32_t>,
+                             std::vector<bool>, std::vector<uint8_t>>;
 
   void set(std::string key, const Value& value);
   // A pair of another file as it is.
@@ -43,6 +44,9 @@ class GgufWriter {
 
   // The file up to the tensors' data, aligned: without tensors the whole file.
   std::string header() const;
+
+  // The metadata as a reader has it, `name` being the file's.
+  std::shared_ptr<const GgufFile> read_back(const std::string& name) const;
 
   // Writes version 3, data aligned to 32 bytes, whole under its name (AtomicFile, whose errors it
   // throws). Throws Error(kUnsupported) for a type that GGUF lacks.
@@ -93,8 +97,9 @@ std::string hugging_face_name(const std::string& gguf_name, std::string_view arc
 // before the names of what only layers that guess further tokens have (Qwen3.5), which no model of
 // ours reads.
 std::string gguf_model_tensor(const std::string& gguf_name, const Json& config);
-// The same of both tensors that "blk.N.ffn_gate_up_exps.weight" has, the gates of all experts and
-// the ups, of each expert the rows of its gate before those of its up: some programs write them so.
+// The same of both tensors that "blk.N.ffn_gate_up_exps.weight" (".bias") has, the gates of all
+// experts and the ups, of each expert the rows of its gate before those of its up: some programs
+// write them so.
 // "" for other names, and for models without such tensors.
 std::array<std::string, 2> gguf_gate_and_up(const std::string& gguf_name, const Json& config);
 // The same of "blk.N.attn_qkv.weight" and ".bias": the rows of q, k and v, one behind the other, as

@@ -47,14 +47,31 @@ bool is_importance_matrix(const std::string& path, const io::GgufFile* gguf) {
   return io::is_regular_file(path) && io::begins_importance_matrix(path);
 }
 
+// Of llama2.c's files, which have no tokenizer and become directories.
+void check_tokenizer_option(const io::ModelFiles& files, const ConvertOptions& options) {
+  const bool is_llama2c = files.format == io::ModelFormat::kLlama2c;
+  if (!is_llama2c && options.tokenizer) {
+    fail(ErrorKind::kUsage, "--tokenizer has no effect: ", quoted(files.path),
+         " is converted with its own; it is for models of llama2.c");
+  }
+  if (is_llama2c && writes_gguf(options)) {
+    fail(ErrorKind::kUnsupported, quoted(files.path), " is ", name(files.format),
+         ", which becomes a Hugging Face directory: name one as output, and convert that to GGUF");
+  }
+  if (is_llama2c && !options.tokenizer) {
+    fail(ErrorKind::kUsage, quoted(files.path),
+         ": has no tokenizer of its own; name one with --tokenizer tokenizer.bin");
+  }
+}
+
 }  // namespace
 
 void declare(CommandLine& line, ConvertOptions& options) {
   const auto matters_to = [&](unsigned tasks) { line.matters_to(tasks, options.given); };
   matters_to(kConvert | kConvertAdapter);
-  line.add_positional(path_field("model", "MODEL",
-                                 "GGUF file, Hugging Face directory, org/name, or a LoRA adapter",
-                                 options.model));
+  line.add_positional(path_field(
+      "model", "MODEL", "GGUF or llama2.c file, Hugging Face directory, org/name, LoRA adapter",
+      options.model));
   line.add_positional(path_field(
       "output", "OUTPUT", "what to write: FILE.gguf, or a Hugging Face directory", options.output));
   line.group("Convert");
@@ -88,8 +105,10 @@ void declare(CommandLine& line, ConvertOptions& options) {
   line.add(path_field("inspect", "MODEL",
                       "show config, metadata, tensors, tokenizer, end tokens, templates",
                       options.inspect));
+  matters_to(kInspect | kConvert);
   line.add(path_field("tokenizer", "FILE", "the tokenizer of a model that has none of its own",
                       options.tokenizer));
+  matters_to(kInspect);
   line.add_json("print one JSON object", options.json);
   line.add_example("lumen-convert runs/lumen-tiny tiny.gguf --type q8_0", "write a GGUF file");
   line.add_example("lumen-convert model-f16.gguf model-q4_k_m.gguf --type q4_k_m",
@@ -106,6 +125,8 @@ void declare(CommandLine& line, ConvertOptions& options) {
                    "the parts of a GGUF file in one, as they are");
   line.add_example("lumen-convert model.gguf hf-model --type bf16",
                    "a Hugging Face directory of a GGUF file");
+  line.add_example("lumen-convert stories.bin hf-model --tokenizer tokenizer.bin",
+                   "a Hugging Face directory of a llama2.c model");
   line.add_example("lumen-convert --inspect model.gguf", "show what a file holds");
 }
 
@@ -148,11 +169,8 @@ int convert(const ConvertOptions& options) {
   options.given.require(kConvert, "with a model, which is no adapter");
   io::ModelFiles files = open_language_model(*options.model, std::move(gguf));
   if (!to_gguf) refuse_output(*options.output, &files, options);
+  check_tokenizer_option(files, options);
   const Source source = open_source(std::move(files), options);
-  if (source.files.format == io::ModelFormat::kLlama2c) {
-    fail(ErrorKind::kUnsupported, quoted(source.files.path), " is ", name(source.files.format),
-         "; only Hugging Face directories and GGUF files can be converted so far");
-  }
   return to_gguf ? write_gguf(source, options) : write_directory(source, options);
 }
 

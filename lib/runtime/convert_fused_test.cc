@@ -29,23 +29,26 @@ std::string with_gates_and_ups(const std::string& path, int64_t rows) {
   io::GgufWriter writer;
   for (size_t i = 0; i < file->metadata.size(); ++i) writer.copy(file->metadata[i]);
   for (const io::GgufTensor& tensor : file->tensors) {
-    const size_t gate = tensor.name.find("gate_exps.weight");
+    const std::string_view name = tensor.name;
+    const size_t gate = name.find("gate_exps.");
     const Array array = file->array(tensor);
     if (gate == std::string::npos) {
-      if (tensor.name.find("up_exps.weight") == std::string::npos) writer.add(tensor.name, array);
+      if (name.find("up_exps.") == std::string::npos) writer.add(tensor.name, array);
       continue;
     }
-    const std::string layer = tensor.name.substr(0, gate);
-    const Array up = file->array(*file->find_tensor(layer + "up_exps.weight"));
-    const int64_t experts = tensor.shape[0], columns = tensor.shape[2];
-    Array both = Array::zeros(*tensor.dtype, {experts, rows, columns});
+    const std::string layer(name.substr(0, gate)), kind(name.substr(name.rfind('.')));
+    const Array up = file->array(*file->find_tensor(str(layer, "up_exps", kind)));
+    const int64_t experts = tensor.shape[0];
+    const bool is_bias = tensor.shape.rank() == 2;
+    Array both = Array::zeros(
+        *tensor.dtype, is_bias ? Shape{experts, rows} : Shape{experts, rows, tensor.shape[2]});
     const auto bytes = static_cast<size_t>(array.part(0).bytes());
     for (int64_t e = 0; e < experts && rows == 2 * tensor.shape[1]; ++e) {
       std::byte* const to = both.mutable_data() + static_cast<size_t>(2 * e) * bytes;
       std::copy_n(array.part(e).data(), bytes, to);
       std::copy_n(up.part(e).data(), bytes, to + bytes);
     }
-    writer.add(layer + "gate_up_exps.weight", both);
+    writer.add(str(layer, "gate_up_exps", kind), both);
   }
   const std::string joined = lumen::testing::temporary_directory() + "/joined.gguf";
   writer.write(joined);
@@ -55,8 +58,8 @@ std::string with_gates_and_ups(const std::string& path, int64_t rows) {
 }  // namespace
 
 TEST_CASE("files with gates and ups in one tensor are read, and written as those with two") {
-  for (const char* type :
-       {"mixtral", "qwen2_moe", "qwen3_5_moe_text", "deepseek_v3", "lfm2_moe", "granitemoe"}) {
+  for (const char* type : {"mixtral", "qwen2_moe", "qwen3_5_moe_text", "deepseek_v3", "lfm2_moe",
+                           "granitemoe", "gpt_oss"}) {
     INFO(type);
     const models::ModelDef& def = models::find_model_def({{"model_type", type}});
     io::Json config = tiny_config(type);

@@ -17,6 +17,7 @@
 #include "lib/runtime/output_directory.h"
 #include "lib/runtime/tool.h"
 #include "lib/runtime/tool_process.h"
+#include "lib/text/tokenizer.h"
 
 namespace lumen::runtime {
 namespace {
@@ -323,6 +324,67 @@ TEST_CASE("no part of a split model is replaced by what is made of it") {
   CHECK(testing::run_tool_process("lumen-convert", {second, joined, "--type", "f32"}).exit_code ==
         0);
   CHECK(io::open_model(joined).tensors.size() == whole->tensors.size());
+}
+
+TEST_CASE("a chat template that is not UTF-8 ends a conversion where JSON would hold it") {
+  const std::string place = lumen::testing::temporary_directory(), model = place + "/m.gguf";
+  const auto whole = io::read_gguf(testing::random_model());
+  for (const auto& [name, source] :
+       {std::pair("tool_use", "\xFF"), std::pair("\xFF", "template"), std::pair("tool_use", "b")}) {
+    io::GgufWriter writer;
+    for (size_t i = 0; i < whole->metadata.size(); ++i) {
+      const std::string_view key = whole->metadata[i].key();
+      if (!key.starts_with("tokenizer.chat_template")) writer.copy(whole->metadata[i]);
+    }
+    writer.set("tokenizer.chat_template", std::string("{{ messages }}"));
+    writer.set(str("tokenizer.chat_template.", name), std::string(source));
+    for (const io::GgufTensor& tensor : whole->tensors) {
+      writer.add(tensor.name, whole->array(tensor));
+    }
+    writer.write(model);
+    const auto outcome = testing::run_tool_process("lumen-convert", {model, place + "/hf"});
+    INFO(outcome.err);
+    const bool is_valid = std::string_view(source) == "b";
+    CHECK(outcome.exit_code == (is_valid ? 0 : 65));
+    CHECK(io::is_directory(place + "/hf") == is_valid);
+    if (!is_valid) CHECK(contains(outcome.err, "m.gguf: chat template "));
+  }
+}
+
+TEST_CASE("a model of llama2.c becomes a directory, with the vocabulary that is named") {
+  LUMEN_SHARED_DATA(root, "models");
+  const std::string place = lumen::testing::temporary_directory(), output = place + "/hf";
+  const std::string model = root + "/llama2c/stories260K/stories260K.bin",
+                    tokenizer = root + "/llama2c/stories260K/tok512.bin";
+  const auto run = [&](const std::vector<std::string>& arguments) {
+    return testing::run_tool_process("lumen-convert", arguments);
+  };
+  const auto bare = run({model, output});
+  CHECK(bare.exit_code == 2);
+  CHECK(contains(bare.err, "has no tokenizer of its own; name one with --tokenizer tokenizer.bin"));
+  const auto gguf = run({model, place + "/m.gguf", "--tokenizer", tokenizer});
+  CHECK(gguf.exit_code == 69);
+  CHECK(contains(gguf.err, "becomes a Hugging Face directory"));
+  CHECK(run({root + "/hf/stories260K", output, "--tokenizer", tokenizer}).exit_code == 2);
+  const auto other =
+      run({model, output, "--tokenizer", root + "/llama2c/babyllama-tok105/tok105.model"});
+  CHECK(other.exit_code == 78);
+  CHECK(contains(other.err, "the tokenizer (sentencepiece) has 105 tokens, the model 512"));
+  CHECK_FALSE(io::is_directory(output));
+  REQUIRE(run({model, output, "--tokenizer", tokenizer, "--type", "f32"}).exit_code == 0);
+  const auto original = io::open_model(root + "/hf/stories260K"), made = io::open_model(output);
+  REQUIRE(made.tensors.size() == original.tensors.size());
+  for (const auto& [name, array] : original.tensors) {
+    const Array& same = made.tensors.at(name);
+    REQUIRE(same.shape() == array.shape());
+    CHECK(std::equal(array.data(), array.data() + array.bytes(), same.data()));
+  }
+  const auto from = text::load_tokenizer(tokenizer), copy = text::load_tokenizer(output);
+  const std::string text = "Once upon a time, there was a  naïve 🙂.\n";
+  CHECK(copy->encode(text) == from->encode(text));
+  CHECK(copy->decode(from->encode(text), true) == text);
+  CHECK(made.end_tokens.size() == 2);  // BOS separates texts
+  REQUIRE(run({output, place + "/m.gguf"}).exit_code == 0);
 }
 
 }  // namespace

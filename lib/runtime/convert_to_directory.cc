@@ -28,6 +28,7 @@
 #include "lib/runtime/prompt_format.h"
 #include "lib/runtime/stored_layout.h"
 #include "lib/text/gguf_files.h"
+#include "lib/text/vocabulary_files.h"
 
 namespace lumen::runtime {
 namespace {
@@ -145,16 +146,22 @@ io::Json new_config(const io::ModelFiles& files) {
   return config;
 }
 
-// What a GGUF file says, as the files of a directory. Throws unless its vocabulary can be said.
-Files files_of_gguf(const io::ModelFiles& files, io::Json& config) {
-  Files result = text::tokenizer_files(*files.gguf);
+// What a GGUF file says, or a model of llama2.c with the vocabulary at `tokenizer`, as the files of
+// a directory. Throws unless the vocabulary can be said.
+Files files_of_one(const io::ModelFiles& files, const std::string& tokenizer, io::Json& config) {
+  const PromptFormat format = PromptFormat::load(files, tokenizer);
+  if (files.gguf == nullptr) {
+    format.check_vocabulary(io::get_int(files.config, "vocab_size", 1, limits::kVocab), true,
+                            tokenizer);
+  }
+  Files result = files.gguf != nullptr ? text::tokenizer_files(*files.gguf)
+                                       : text::vocabulary_files(tokenizer);
   if (result.empty()) {
-    fail(ErrorKind::kUnsupported, quoted(files.path), ": its vocabulary (",
-         text::load_tokenizer(*files.gguf)->kind(),
+    fail(ErrorKind::kUnsupported, quoted(files.gguf != nullptr ? files.path : tokenizer),
+         ": its vocabulary (", format.tokenizer()->kind(),
          ") has no form as tokenizer.json that gives the same tokens");
   }
   config = new_config(files);
-  const PromptFormat format = PromptFormat::load(files, "");
   io::Json generation = files.generation_config;
   shorten_numbers(generation);
   const text::SpecialIds& special = format.tokenizer()->special_ids();
@@ -292,6 +299,10 @@ void set_templates(const io::ChatTemplates& templates, std::vector<text::Tokeniz
   if (!is_one && !templates.empty()) {
     io::Json list = io::Json::array();
     for (const auto& [name, source] : templates) {
+      if (!is_valid_utf8(name) || !is_valid_utf8(source)) {  // as JSON is
+        fail(ErrorKind::kMalformed, "chat template ", quoted(name), ": the ",
+             is_valid_utf8(name) ? "template" : "name", " is not valid UTF-8");
+      }
       list.push_back({{"name", name}, {"template", source}});
     }
     config["chat_template"] = std::move(list);
@@ -309,9 +320,10 @@ int write_directory(const Source& source, const ConvertOptions& options) {
   if (!source.parameters) checked_parameters(files, nullptr);
   const GgufFileType& type = requested_type(options);
   io::Json config;
-  Files texts =
-      files.gguf != nullptr ? files_of_gguf(files, config) : files_of_directory(files, config);
-  set_templates(files.chat_templates, texts);
+  Files texts = files.format == io::ModelFormat::kHuggingFace
+                    ? files_of_directory(files, config)
+                    : files_of_one(files, options.tokenizer.value_or(""), config);
+  with_context(io::place_of(files.path), [&] { set_templates(files.chat_templates, texts); });
   set_dtype(std::string(type.name), config);
   const std::vector<SourceTensor> tensors = directory_tensors(source);
   TensorConversion conversion(source, tensors, options);

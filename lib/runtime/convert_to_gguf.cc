@@ -211,6 +211,11 @@ std::vector<SourceTensor> from_gguf(const Source& source, bool keep_types, io::G
   for (const io::GgufTensor& tensor : files.gguf->tensors) {
     if (const auto both = io::gguf_gate_and_up(tensor.name, files.config); !both[0].empty()) {
       for (const std::string& names : both) {
+        if (!io::is_of_all_experts(names)) {  // biases, a row for each
+          add(names, io::gguf_tensor_name(names, architecture), *tensor.dtype,
+              files.tensors.at(names));
+          continue;
+        }
         for (int64_t e = 0; e < io::expert_count(files.config); ++e) {
           const std::string name = io::name_of_expert(names, e);
           add(name, tensor.name, *tensor.dtype, files.tensors.at(name));

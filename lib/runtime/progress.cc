@@ -37,6 +37,37 @@ void put(std::string_view text) {
   }
 }
 
+// What a line is made of.
+class LineParts {
+ public:
+  enum How { kAll, kNoLearningRate, kNoSpeed, kNoTotal, kNumbers };  // the shorter, the later
+
+  LineParts(const Progress::State& state, int64_t total_steps, double elapsed) : state_(state) {
+    if (total_steps > 0) total_ = str("/", total_steps);
+    const double done = state.share - state.first_share;
+    if (done > 0 && state.step - state.first_step >= 2) {
+      left_ = clock_text(elapsed * (1 - state.share) / done);
+    }
+  }
+
+  std::string line(How how) const {
+    const std::string loss = metric_text(state_.loss);
+    if (how == kNumbers) return str(state_.step, " ", loss, left_.empty() ? "" : " ", left_);
+    std::string out = str("step ", state_.step, how < kNoTotal ? total_ : "", "  loss ", loss);
+    if (how < kNoLearningRate) out += "  lr " + str(static_cast<float>(state_.lr));
+    if (how < kNoSpeed) {
+      out += "  " + group_digits(fixed(state_.rate, state_.rate < 10 ? 1 : 0)) + " " + state_.unit +
+             "/s";
+    }
+    if (!left_.empty()) out += "  ETA " + left_;
+    return out;
+  }
+
+ private:
+  const Progress::State& state_;
+  std::string total_, left_;
+};
+
 }  // namespace
 
 void tell(std::string_view line) {
@@ -60,45 +91,36 @@ std::string metric_text(double value) {
 
 Progress::Progress(int64_t total_steps) : total_steps_(total_steps), terminal_(has_terminal()) {}
 
-std::string Progress::describe(const State& state) const {
-  std::string out = str("step ", state.step);
-  if (total_steps_ > 0) out += str("/", total_steps_);
-  out += "  loss " + metric_text(state.loss) + "  lr " + str(static_cast<float>(state.lr)) + "  " +
-         group_digits(fixed(state.rate, state.rate < 10 ? 1 : 0)) + " " + state.unit + "/s";
-  const double done = state.share - state.first_share;
-  if (done > 0 && state.step - state.first_step >= 2) {
-    const double elapsed = seconds_since(start_);
-    out += "  ETA " + clock_text(elapsed * (1 - state.share) / done);
-  }
-  return out;
-}
-
 void Progress::update(const State& state) {
   const auto now = Clock::now();
   const bool first = state.step == state.first_step + 1;
+  if (!first && now - shown_ < (terminal_ ? kBarEvery : kLineEvery)) return;
+  const double elapsed = seconds_since(start_);
   if (terminal_) {
-    if (!first && now - shown_ < kBarEvery) return;
-    draw(state);
+    put("\r" + bar(state, total_steps_, elapsed, terminal_columns() - 1) + "\x1b[K");
+    drawn_ = true;
   } else {
-    if (!first && now - shown_ < kLineEvery) return;
-    put(describe(state) + "\n");
+    put(LineParts(state, total_steps_, elapsed).line(LineParts::kAll) + "\n");
   }
   shown_ = now;
 }
 
-void Progress::draw(const State& state) {
-  const size_t columns = terminal_columns();
-  const std::string text = describe(state);
-  constexpr size_t kAround = 4;  // brackets and spaces
-  std::string line = text;
-  if (columns > text.size() + kAround + 10) {
-    const size_t width = std::min<size_t>(columns - text.size() - kAround - 1, 40);
+std::string Progress::bar(const State& state, int64_t total_steps, double elapsed, size_t columns) {
+  const LineParts parts(state, total_steps, elapsed);
+  const std::string text = parts.line(LineParts::kAll);
+  constexpr size_t kAround = 3;  // brackets and a space
+  constexpr size_t kNarrowest = 11, kWidest = 40;
+  if (columns >= text.size() + kAround + kNarrowest) {
+    const size_t width = std::min(columns - text.size() - kAround, kWidest);
     const auto full =
         static_cast<size_t>(std::clamp(state.share, 0.0, 1.0) * static_cast<double>(width));
-    line = "[" + std::string(full, '=') + std::string(width - full, ' ') + "] " + text;
+    return "[" + std::string(full, '=') + std::string(width - full, ' ') + "] " + text;
   }
-  put("\r" + line.substr(0, columns - 1) + "\x1b[K");
-  drawn_ = true;
+  for (int how = LineParts::kAll; how < LineParts::kNumbers; ++how) {
+    std::string line = parts.line(static_cast<LineParts::How>(how));
+    if (line.size() <= columns) return line;
+  }
+  return parts.line(LineParts::kNumbers).substr(0, columns);
 }
 
 void Progress::say(std::string_view line) {

@@ -42,10 +42,12 @@ class Progress {
   // Takes the bar away.
   void clear();
 
- private:
-  std::string describe(const State& state) const;
-  void draw(const State& state);
+  // What the bar shows in at most `columns` characters, `elapsed` seconds after the session began.
+  // Where it is narrow the bar itself goes first, then learning rate, speed, number of all steps
+  // and labels: step, loss and the time left stay longest.
+  static std::string bar(const State& state, int64_t total_steps, double elapsed, size_t columns);
 
+ private:
   int64_t total_steps_;
   bool terminal_, drawn_ = false;
   Clock::time_point start_ = Clock::now(), shown_{};

@@ -1,9 +1,14 @@
 // What only its data or its model show to be wrong with a recipe.
 #include "lib/runtime/recipe_fit.h"
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
+#include <set>
 
+#include "lib/base/limits.h"
+#include "lib/io/mapped_file.h"
 #include "lib/runtime/text_recipes.h"
 
 namespace lumen::runtime {
@@ -213,6 +218,87 @@ TEST_CASE("LoRA on the output does not go with LoRA on the last blocks only") {
   make(targets);
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { make(targets + "layers = 1\n"); }),
                  ": lora.layers: the last 1 blocks have no 'lm_head', which lora.targets names"));
+}
+
+// What a run on `rows` with a chat template tells beforehand of the ends of answers.
+std::vector<std::string> told_of(const std::string& chat_template, const std::string& rows,
+                                 std::vector<std::string> overrides = {},
+                                 const std::string& special_tokens = "") {
+  const std::string place = lumen::testing::temporary_directory();
+  std::ofstream(place + "/rows.jsonl") << rows;
+  std::ofstream(place + "/t.jinja") << chat_template;
+  const std::string text = str(kLlama, "[tokenizer]\ntype = \"char\"\nspecial_tokens = [",
+                               special_tokens, "]\n[[data.train]]\npath = \"rows.jsonl\"\n[data]\n",
+                               "max_length = 4096\neval_fraction = 0\n[train]\nsteps = 1\n");
+  overrides.emplace_back("model.context=4096");
+  if (!chat_template.empty()) overrides.emplace_back("tokenizer.chat_template=t.jinja");
+  auto told = make_task(read_recipe({"r.toml", place + "/", text}, overrides), {.threads = 1})
+                  ->summary()
+                  .notices;
+  std::erase_if(told, [](const std::string& one) { return !contains(one, "learn to stop"); });
+  return told;
+}
+
+constexpr const char* kOneTurn = R"({"messages": [{"role": "user", "content": "Hi"},
+                                     {"role": "assistant", "content": "Yo"}]})";
+
+std::string lines_of(std::string json) {
+  std::replace(json.begin(), json.end(), '\n', ' ');
+  return json + "\n" + json + "\n";
+}
+
+TEST_CASE("a chat template that does not end the last turn is told of, with what to set") {
+  const std::string one = lines_of(kOneTurn);
+  const std::string two = lines_of(R"({"messages": [{"role": "user", "content": "Hi"},
+      {"role": "assistant", "content": "Yo"}, {"role": "user", "content": "Hi"},
+      {"role": "assistant", "content": "Ho"}]})");
+  const std::string open =
+      "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+      "{% if add_generation_prompt %}assistant: {% endif %}";
+  const auto told = told_of(open, one);
+  REQUIRE(told.size() == 1);
+  CHECK(
+      told[0].ends_with("/t.jinja: does not end the last turn with a token that ends texts, so "
+                        "that the model does not learn to stop there; set tokenizer.add_eos = "
+                        "true"));
+  CHECK(told_of(open, one, {"tokenizer.add_eos=true"}).empty());
+  CHECK(told_of(open, one, {"tokenizer.add_eos=false"}).empty());  // as it was asked for
+  CHECK(told_of(open, one, {"data.mask=[\"none\"]"}).size() == 1);
+  CHECK(told_of("", one).empty());  // ChatML
+  CHECK(told_of("{% for m in messages %}{{ m.role }}: {{ m.content }}"
+                "{% if m.role == 'assistant' %}{{ eos_token }}{% endif %}\n{% endfor %}",
+                one)
+            .empty());
+  const std::string between =
+      "{% for m in messages %}{{ m.role }}: {{ m.content }}"
+      "{% if not loop.last %}<|im_end|>{% endif %}{% endfor %}";
+  CHECK(told_of(between, one).size() == 1);
+  CHECK(told_of(between, two).size() == 1);
+  CHECK(told_of(open, "{\"text\": \"Hi\"}\n{\"text\": \"Yo\"}\n").empty());
+  CHECK(told_of(open, "{\"prompt\": \"Hi\", \"completion\": \"Yo\"}\n").empty());
+}
+
+TEST_CASE("the chat templates of published models end the last turn, but for a few") {
+  LUMEN_SHARED_DATA(root, "chat-templates/jinja");
+  // Their texts end with nothing, or the next turn's beginning is what ends an answer.
+  const std::set<std::string> open = {"cz-falcon-instruct", "ik-Apertus-8B-Instruct", "ik-GLM-4.6"};
+  for (const auto& file : std::filesystem::directory_iterator(root)) {
+    const std::string name = file.path().stem().string();
+    if (name.ends_with("tool_use")) continue;  // which asks for tools
+    INFO(name);
+    std::string source = io::read_file(file.path().string(), limits::kTemplateBytes);
+    const std::string own = "<｜end▁of▁sentence｜>";
+    for (size_t at = source.find(own); at != source.npos; at = source.find(own)) {
+      source.replace(at, own.size(), "<|im_end|>");  // what the tokenizer here has for it
+    }
+    const std::string specials =
+        name.find("gpt-oss") != name.npos
+            ? R"("<|return|>", "<|call|>", "<|channel|>", "<|message|>", "<|start|>", "<|end|>")"
+            : R"("<|eot_id|>", "<|end|>", "<end_of_turn>", "</s>", "<|eom_id|>", )"
+              R"("<|end_of_text|>", "<|end_of_turn|>", "<|endoftext|>")";
+    const auto told = told_of(source, lines_of(kOneTurn), {"tokenizer.add_bos=true"}, specials);
+    CHECK(told.size() == open.count(name));
+  }
 }
 
 }  // namespace

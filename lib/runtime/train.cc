@@ -196,6 +196,10 @@ void refuse_inputs(const Recipe& recipe, const std::string& source, const TaskSu
 int run(const Recipe& recipe, const std::string& source, const TrainOptions& options,
         const TaskFactory& make) {
   RunDirectory directory(recipe.output_dir, options.force);
+  // --force takes a file away, as it does what is in a directory.
+  if (!options.force || io::is_directory(directory.checkpoints())) {
+    io::require_writable_checkpoints(directory.checkpoints());
+  }
   io::clean_checkpoints(directory.checkpoints());
   std::optional<io::Checkpoint> found;
   if (!options.force) found = find_checkpoint(recipe, directory);

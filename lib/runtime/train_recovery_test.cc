@@ -366,5 +366,27 @@ TEST_CASE("SIGUSR1 saves, and the run goes on") {
   CHECK(place.checkpoints() == std::vector<int64_t>{9, 5});
 }
 
+TEST_CASE("a place that takes no checkpoints is noticed before the data are read") {
+  const TaskFactory unread = [](const Recipe&, const TaskOptions&) -> std::unique_ptr<TrainTask> {
+    fail(ErrorKind::kInternal, "the data were read");
+  };
+  const Place place(Place::kShort);
+  fs::create_directories(place.root + "/out");
+  const auto run = [&](bool force) {
+    TrainOptions options = place.options();
+    options.force = force;
+    return TrainProcess(options, force ? fake_factory({}) : unread).finish();
+  };
+  std::ofstream(place.out("checkpoints")).close();
+  require_error(run(false), 73, "out/checkpoints: making the directory failed: ");
+  CHECK(run(true).exit_code == 0);  // which takes it away
+  CHECK(fs::is_directory(place.out("checkpoints")));
+  if (::geteuid() == 0) return;  // to whom everything is writable
+  fs::permissions(place.out("checkpoints"), fs::perms::owner_read | fs::perms::owner_exec);
+  require_error(TrainProcess(place.options("auto"), unread).finish(), 73,
+                "out/checkpoints/.writing-trial: making the directory failed: ");
+  fs::permissions(place.out("checkpoints"), fs::perms::owner_all);
+}
+
 }  // namespace
 }  // namespace lumen::runtime

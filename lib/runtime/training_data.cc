@@ -9,6 +9,7 @@
 #include "lib/data/find_dataset.h"
 #include "lib/io/atomic_file.h"
 #include "lib/io/mapped_file.h"
+#include "lib/runtime/prompt_format.h"
 #include "lib/text/gguf_files.h"
 #include "lib/text/train/train_tokenizer.h"
 #include "lib/text/vocabulary_files.h"
@@ -339,8 +340,10 @@ TrainingData open_training_data(const Recipe& recipe, const std::string& work_di
   const bool ids = result.options.format == data::Format::kBin;
   if (is_text(result.options.format) || (ids && has_one)) {
     find_tokenizer(recipe, work_directory, base, result);
+    const PromptFormat format(result.tokenizer, result.chat_template,
+                              base != nullptr ? base->end_tokens : std::vector<io::EndToken>());
     tools = {result.tokenizer.get(), result.chat_template ? &*result.chat_template : nullptr,
-             end_token_of(recipe, base, *result.tokenizer)};
+             end_token_of(recipe, base, *result.tokenizer), format.end_token_ids()};
   } else if (base != nullptr) {
     tools.vocab_size = io::get_int(base->config, "vocab_size", 1, limits::kVocab);
   }
@@ -355,6 +358,13 @@ TrainingData open_training_data(const Recipe& recipe, const std::string& work_di
   if (const std::string& dropped = result.data.info.dropped; !dropped.empty()) {
     result.notices.push_back(str("the vocabulary has no token for ", dropped,
                                  ": the texts are read as if they were not there"));
+  }
+  if (result.data.info.open_chats && !recipe.tokenizer.add_eos) {
+    const bool ends = result.tokenizer->special_ids().eos || tools.end_token;
+    result.notices.push_back(
+        str(result.chat_template->name(), ": does not end the last turn with a token that ends ",
+            "texts, so that the model does not learn to stop there; ",
+            ends ? "set tokenizer.add_eos = true" : "the tokenizer names no eos_token either"));
   }
   return result;
 }

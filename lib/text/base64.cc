@@ -1,5 +1,6 @@
 #include "lib/text/base64.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "lib/base/error.h"
@@ -33,6 +34,24 @@ std::string decode_base64(std::string_view text) {
     }
   }
   if (text.size() % 4 == 1) fail(ErrorKind::kMalformed, "base64 data are cut short");
+  return out;
+}
+
+std::string encode_base64(std::string_view bytes) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  out.reserve((bytes.size() + 2) / 3 * 4);
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    const size_t count = std::min<size_t>(3, bytes.size() - i);
+    uint32_t bits = 0;
+    for (size_t k = 0; k < 3; ++k) {
+      bits = bits << 8 | (k < count ? static_cast<uint8_t>(bytes[i + k]) : 0u);
+    }
+    for (size_t k = 0; k < 4; ++k) {
+      out += k > count ? '=' : kDigits[bits >> (18 - 6 * k) & 63];
+    }
+  }
   return out;
 }
 

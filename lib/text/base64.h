@@ -10,4 +10,7 @@ namespace lumen::text {
 // character or an impossible length.
 std::string decode_base64(std::string_view text);
 
+// With padding.
+std::string encode_base64(std::string_view bytes);
+
 }  // namespace lumen::text

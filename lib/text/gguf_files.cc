@@ -5,9 +5,12 @@
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
+#include "lib/text/base64.h"
 #include "lib/text/byte_level.h"
+#include "lib/text/gguf_normalizer.h"
 #include "lib/text/gguf_pre_tokenizer.h"
 #include "lib/text/gguf_vocabulary.h"
+#include "lib/text/sentencepiece_model.h"
 #include "lib/text/tokenizer_formats.h"
 #include "lib/text/train/trainers.h"
 #include "lib/text/utf8.h"
@@ -140,8 +143,76 @@ class Message {
   std::string bytes_;
 };
 
+std::string charsmap_of(const io::GgufFile& file) {
+  return gguf_bytes(file, "tokenizer.ggml.precompiled_charsmap");
+}
+
+bool merges_spaces(const io::GgufFile& file) {
+  return file.metadata.get_bool("tokenizer.ggml.remove_extra_whitespaces", false);
+}
+
+std::string unigram(const io::GgufFile& file, const GgufVocabulary& vocabulary,
+                    const Tokenizer& tokenizer) {
+  // Far below any split of a text: of tokens that no text becomes.
+  constexpr double kNever = -1e4;
+  io::Json vocab = io::Json::array();
+  for (int32_t id = 0; id < vocabulary.tokens->size(); ++id) {
+    const GgufTokenType type = vocabulary.types[static_cast<size_t>(id)];
+    double score = 0;
+    if (type == GgufTokenType::kByte || type == GgufTokenType::kUndefined) {
+      score = kNever;
+    } else if (type == GgufTokenType::kNormal || type == GgufTokenType::kUnused) {
+      score = double{vocabulary.scores[static_cast<size_t>(id)]};
+    }
+    vocab.push_back(io::Json::array({std::string(vocabulary.tokens->text(id)), score}));
+  }
+  TokenizerJson parts;
+  parts.model = {{"type", "Unigram"},
+                 {"unk_id", *tokenizer.special_ids().unk},
+                 {"byte_fallback", false},
+                 {"vocab", std::move(vocab)}};
+  parts.special_tokens = tokens_of(vocabulary, GgufTokenType::kControl);
+  for (std::string& token : tokens_of(vocabulary, GgufTokenType::kUnknown)) {
+    parts.special_tokens.push_back(std::move(token));
+  }
+  parts.user_defined = tokens_of(vocabulary, GgufTokenType::kUserDefined);
+  parts.bos = first_token(vocabulary, tokenizer);
+  if (vocabulary.add_eos) parts.eos = vocabulary.tokens->text(*tokenizer.special_ids().eos);
+  const bool merge = merges_spaces(file), prefix = merge || vocabulary.add_space_prefix;
+  set_space_marks(prefix, parts);
+  // Before spaces become marks: the character map, and the rules for spaces.
+  io::Json before = io::Json::array();
+  const auto replace = [&](const char* regex, const char* content) {
+    before.push_back({{"type", "Replace"}, {"pattern", {{"Regex", regex}}}, {"content", content}});
+  };
+  if (const std::string map = charsmap_of(file); !map.empty()) {
+    before.push_back({{"type", "Precompiled"}, {"precompiled_charsmap", encode_base64(map)}});
+  }
+  if (merge) {
+    replace(R"(\A +| +\z)", "");
+    replace(" {2,}", " ");
+  }
+  io::Json& normalizers = parts.normalizer["normalizers"];
+  for (io::Json& each : normalizers) {
+    const bool prepends = io::get_string(each, "type") == "Prepend";
+    before.push_back(std::move(each));
+    // Nothing but spaces has none put before.
+    if (prepends) replace("\\A\u2581(?= *\\z)", "");
+  }
+  normalizers = std::move(before);
+  return tokenizer_json(std::move(parts));
+}
+
+// A unigram vocabulary with bytes has no such form: as they are of no use to a text there.
+bool has_sentencepiece_form(const GgufVocabulary& vocabulary) {
+  return vocabulary.model == "llama" ||
+         (vocabulary.model == "t5" && tokens_of(vocabulary, GgufTokenType::kByte).empty());
+}
+
 // Fields: https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
-std::string sentencepiece_bpe(const GgufVocabulary& vocabulary, const Tokenizer& tokenizer) {
+std::string sentencepiece_file(const io::GgufFile& file, const GgufVocabulary& vocabulary,
+                               const Tokenizer& tokenizer) {
+  const bool is_unigram = vocabulary.model == "t5";
   Message model;
   for (int32_t id = 0; id < vocabulary.tokens->size(); ++id) {
     GgufTokenType type = vocabulary.types[static_cast<size_t>(id)];
@@ -153,8 +224,8 @@ std::string sentencepiece_bpe(const GgufVocabulary& vocabulary, const Tokenizer&
     model.add(1, piece.bytes());
   }
   Message trainer, normalizer;
-  trainer.add(3, uint64_t{2});   // model_type BPE
-  trainer.add(35, uint64_t{1});  // byte_fallback
+  trainer.add(3, static_cast<uint64_t>(is_unigram ? PieceModel::kUnigram : PieceModel::kBpe));
+  trainer.add(35, uint64_t{!is_unigram});  // byte_fallback
   const SpecialIds& special = tokenizer.special_ids();
   const std::pair<uint32_t, std::optional<int32_t>> roles[] = {
       {40, special.unk}, {41, special.bos}, {42, special.eos}, {43, special.pad}};
@@ -165,10 +236,15 @@ std::string sentencepiece_bpe(const GgufVocabulary& vocabulary, const Tokenizer&
     if (id) trainer.add(field + kPieces, vocabulary.tokens->text(*id));
   }
   model.add(2, trainer.bytes());
-  normalizer.add(1, std::string_view("identity"));
-  normalizer.add(3, uint64_t{vocabulary.add_space_prefix});
-  normalizer.add(4, uint64_t{0});  // remove_extra_whitespaces
-  normalizer.add(5, uint64_t{1});  // escape_whitespaces
+  const bool merge = is_unigram && merges_spaces(file);
+  if (const std::string map = is_unigram ? charsmap_of(file) : ""; map.empty()) {
+    normalizer.add(1, std::string_view("identity"));
+  } else {
+    normalizer.add(2, std::string_view(map));
+  }
+  normalizer.add(3, uint64_t{vocabulary.add_space_prefix || merge});
+  normalizer.add(4, uint64_t{merge});  // remove_extra_whitespaces
+  normalizer.add(5, uint64_t{1});      // escape_whitespaces
   model.add(3, normalizer.bytes());
   return model.bytes();
 }
@@ -199,7 +275,7 @@ bool same_tokens(const Tokenizer& a, const Tokenizer& b, const GgufVocabulary& v
   std::string probe =
       "Once upon a time, there weren't 1234567 cats: 3.14, naïve café — 東京 и Москва "
       "🙂🏽!\n\n"
-      "  for (int i = 0; i < 10; ++i) {\n\treturn \"it's\";\r\n}   end ";
+      "  for (int i = 0; i < 10; ++i) {\n\treturn \"it's\";\r\n}   end  A\u030A e\u0301 ";
   for (const GgufTokenType type : {GgufTokenType::kControl, GgufTokenType::kUserDefined}) {
     for (const std::string& token : tokens_of(vocabulary, type)) {
       probe += str(token, "text ", token, "\n");
@@ -219,20 +295,27 @@ bool same_tokens(const Tokenizer& a, const Tokenizer& b, const GgufVocabulary& v
 std::vector<TokenizerFile> tokenizer_files(const io::GgufFile& file) {
   const std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(file);
   const GgufVocabulary vocabulary = read_gguf_vocabulary(file);
-  const bool pieces = vocabulary.model == "llama", marked = vocabulary.model == "gemma4";
-  if (!pieces && !marked && vocabulary.model != "gpt2") return {};
-  const bool characters = !pieces && !marked && has_characters_alone(vocabulary);
+  const std::string& model = vocabulary.model;
+  if (model != "llama" && model != "gemma4" && model != "gpt2" && model != "t5") return {};
+  for (int32_t id = 0; id < vocabulary.tokens->size(); ++id) {
+    if (!is_valid_utf8(vocabulary.tokens->text(id))) return {};  // as JSON is
+  }
   io::Json config = config_of(vocabulary, *tokenizer);
   std::vector<TokenizerFile> files;
   try {
-    if (pieces) files.push_back({"tokenizer.model", sentencepiece_bpe(vocabulary, *tokenizer)});
+    if (has_sentencepiece_form(vocabulary)) {
+      files.push_back({"tokenizer.model", sentencepiece_file(file, vocabulary, *tokenizer)});
+    }
     files.push_back({"tokenizer.json",
-                     pieces
+                     model == "llama"
                          ? sentencepiece_json(files[0].content, first_token(vocabulary, *tokenizer))
-                     : marked     ? marked_bpe(file, vocabulary, *tokenizer)
-                     : characters ? character_bpe(vocabulary, *tokenizer)
-                                  : byte_level_bpe(file, vocabulary, *tokenizer)});
-    // Where merging by score is not the same as merging by rank, tokenizer.model stands alone.
+                     : model == "t5"     ? unigram(file, vocabulary, *tokenizer)
+                     : model == "gemma4" ? marked_bpe(file, vocabulary, *tokenizer)
+                     : has_characters_alone(vocabulary)
+                         ? character_bpe(vocabulary, *tokenizer)
+                         : byte_level_bpe(file, vocabulary, *tokenizer)});
+    // Where merging by score is not the same as merging by rank, or a character map by clusters of
+    // characters not the same as by the longest match, tokenizer.model stands alone.
     for (const TokenizerConfig beside = {config, {}, {}}; !files.empty(); files.pop_back()) {
       const std::string& content = files.back().content;
       const auto again =
@@ -245,6 +328,8 @@ std::vector<TokenizerFile> tokenizer_files(const io::GgufFile& file) {
     return {};  // a vocabulary that the other format cannot have: twice the same token, …
   }
   if (files.empty()) return {};
+  // Sentencepiece's rule for spaces beside user-defined tokens is another.
+  if (model == "t5" && files.size() > 1) files.erase(files.begin());
   if (files.back().name == "tokenizer.model") config["tokenizer_class"] = "LlamaTokenizer";
   files.push_back({"tokenizer_config.json", config.dump(2) + "\n"});
   return files;

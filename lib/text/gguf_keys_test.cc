@@ -180,6 +180,109 @@ TEST_CASE("every name that is written is read as the same split") {
   }
 }
 
+// Characters other than ASCII that the vocabulary lacks are bytes there, and one unknown token
+// here.
+TEST_CASE("unigram vocabularies keep their tokens in GGUF") {
+  const std::string directory = trained(TokenizerKind::kSentencePieceUnigram);
+  for (const bool json : {true, false}) {
+    if (!json) std::filesystem::remove(directory + "/tokenizer.json");
+    const auto original = load_tokenizer(directory);
+    constexpr int32_t kSpare = 3;
+    io::GgufWriter writer;
+    const auto notes =
+        set_gguf_tokenizer(model_in(directory, original->vocab_size() + kSpare), writer);
+    CAPTURE(notes);
+    REQUIRE(notes.size() == 2);
+    CHECK(contains(notes[0], "characters that its vocabulary lacks, unless they are ASCII"));
+    CHECK(contains(notes[1], "nothing but spaces"));
+    const auto file = io::parse_gguf(io::buffer_of(writer.header()), "test");
+    const auto copy = load_tokenizer(*file);
+    CHECK(copy->kind() == "GGUF t5");
+    CHECK(copy->adds_bos() == original->adds_bos());
+    CHECK(copy->special_ids().eos == original->special_ids().eos);
+    CHECK(copy->special_ids().unk == original->special_ids().unk);
+    const GgufVocabulary vocabulary = read_gguf_vocabulary(*file);
+    CHECK(vocabulary.is(*original->id_of("<0xE6>"), GgufTokenType::kByte));
+    CHECK(vocabulary.is(copy->vocab_size() - 1, GgufTokenType::kUnused));
+    const std::string again = temporary_directory();
+    for (const TokenizerFile& each : tokenizer_files(*file)) {
+      io::write_file_atomically(again + "/" + each.name, each.content);
+    }
+    const auto returned = load_tokenizer(again);
+    CHECK(returned->kind() == "Unigram (tokenizer.json)");
+    const int32_t unknown = *original->special_ids().unk;
+    for (const std::string_view text : kTexts) {
+      // tokenizer.json makes a byte of text that spells it, if it lacks one of the characters.
+      if (json && text.find("<0x41>") != text.npos) continue;
+      for (const std::string& each :
+           {std::string(text), str("x", text, "\t[PAD", original->vocab_size() + 1, "] ~^{|")}) {
+        INFO(each);
+        for (const bool parse : {false, true}) {
+          const EncodeOptions how = {.add_special = true, .parse_special = parse};
+          Ids expected;
+          for (const int32_t id : original->encode(each, how)) {
+            if (!vocabulary.is(id, GgufTokenType::kByte)) {
+              expected.push_back(id);
+            } else if (expected.empty() || expected.back() != unknown) {
+              expected.push_back(unknown);
+            }
+          }
+          REQUIRE(copy->encode(each, how) == expected);
+          REQUIRE(returned->encode(each, how) == expected);
+        }
+      }
+    }
+    for (const std::string_view spaces : {" ", "   "}) {
+      CHECK(returned->encode(spaces) == copy->encode(spaces));
+    }
+    for (int32_t id = 0; id < original->vocab_size(); ++id) {
+      if (original->is_special(id)) continue;  // the library gives no name, or " ⁇ "
+      const Ids one = {*original->id_of("▁"), id};
+      REQUIRE(copy->decode(one) == original->decode(one));
+      REQUIRE(returned->decode(one) == original->decode(one));
+    }
+  }
+}
+
+// With a character map, and spaces in a row as one; an end token behind every text.
+TEST_CASE("T5's vocabularies keep their tokens in GGUF") {
+  LUMEN_SHARED_DATA(root, "tokenizers");
+  const std::string json = temporary_directory(), pieces = temporary_directory();
+  std::filesystem::copy_file(root + "/hf/t5-small-compact/tokenizer.json",
+                             json + "/tokenizer.json");
+  std::filesystem::copy_file(root + "/spm/t5-small.model", pieces + "/tokenizer.model");
+  io::write_file_atomically(json + "/tokenizer_config.json", R"({"eos_token": "</s>"})");
+  for (const std::string& directory : {json, pieces}) {
+    INFO(directory);
+    const auto original = load_tokenizer(directory);
+    io::GgufWriter writer;
+    const auto notes = set_gguf_tokenizer(model_in(directory, original->vocab_size()), writer);
+    // The library adds scores up as float32.
+    const bool is_json = directory == json;
+    REQUIRE(notes.size() == (is_json ? 0 : 1));
+    if (!is_json) CHECK(contains(notes[0], "equally likely"));
+    const auto file = io::parse_gguf(io::buffer_of(writer.header()), "test");
+    const auto copy = load_tokenizer(*file);
+    CHECK(copy->kind() == "GGUF t5");
+    CHECK(file->metadata.get_bool("tokenizer.ggml.remove_extra_whitespaces", false));
+    CHECK(file->metadata.find("tokenizer.ggml.precompiled_charsmap")->size() > 10'000);
+    const std::string again = temporary_directory();
+    for (const TokenizerFile& each : tokenizer_files(*file)) {
+      io::write_file_atomically(again + "/" + each.name, each.content);
+    }
+    const auto returned = load_tokenizer(again);
+    for (const std::string_view text : kTexts) {
+      INFO(text);
+      for (const std::string& each : {std::string(text), str(text, "</s>", text, "  ﬁ\t①½ x")}) {
+        const Ids ids = original->encode(each, {.add_special = true, .parse_special = true});
+        CHECK(copy->encode(each) == ids);
+        CHECK(returned->encode(each) == ids);
+        CHECK(ids.back() == 1);
+      }
+    }
+  }
+}
+
 TEST_CASE("what GGUF cannot say of a vocabulary is told") {
   const auto notes = [](const std::string& directory, bool spaces_agree = true) {
     io::GgufWriter writer;
@@ -224,10 +327,16 @@ TEST_CASE("vocabularies that GGUF does not have are refused") {
       set_gguf_tokenizer(model_in(directory, rows), writer);
     });
   };
-  const std::string unigram = trained(TokenizerKind::kSentencePieceUnigram);
-  CHECK(contains(why(unigram), "Unigram (tokenizer.json) cannot be written"));
-  std::filesystem::remove(unigram + "/tokenizer.json");
-  CHECK(contains(why(unigram), "not BPE"));
+  const auto unigram = [&](const std::function<void(io::Json&)>& change) {
+    return why(trained(TokenizerKind::kSentencePieceUnigram, change));
+  };
+  CHECK(contains(unigram([](io::Json& json) { json["model"]["unk_id"] = nullptr; }),
+                 "without a token for what is unknown"));
+  CHECK(contains(unigram([](io::Json& json) { json["normalizer"] = nullptr; }),
+                 "cannot say what this tokenizer does"));
+  // Readers count from another score for what is unknown: "☃" has no token.
+  CHECK(contains(unigram([](io::Json& json) { json["model"]["vocab"][300][0] = "th☃"; }),
+                 "token 'th☃' holds '☃', which is no token, cannot be written"));
   CHECK(contains(why(trained(TokenizerKind::kCharacters,
                              [](io::Json& json) { json["model"]["unk_token"] = "a"; })),
                  "without bytes as fallback"));

@@ -16,7 +16,9 @@ bool stands_alone(uint32_t c) {
   return punctuation || (c < 0x7F && symbol) || is_ideograph(c);
 }
 
-std::string bytes_of(const io::GgufFile& file, const char* key) {
+}  // namespace
+
+std::string gguf_bytes(const io::GgufFile& file, const char* key) {
   std::string bytes;
   const auto value = file.metadata.find(key);
   if (!value) return bytes;
@@ -28,8 +30,6 @@ std::string bytes_of(const io::GgufFile& file, const char* key) {
   for (size_t i = 0; i < value->size(); ++i) bytes += static_cast<char>(value->int_at(i));
   return bytes;
 }
-
-}  // namespace
 
 Words split_bert_words(std::string_view text, std::string_view mark) {
   Words words;
@@ -64,7 +64,7 @@ Words split_bert_words(std::string_view text, std::string_view mark) {
 GgufNormalizer::GgufNormalizer(const io::GgufFile& file,
                                const std::vector<std::string_view>& user_defined,
                                bool add_space_prefix)
-    : map_(bytes_of(file, "tokenizer.ggml.precompiled_charsmap")),
+    : map_(gguf_bytes(file, "tokenizer.ggml.precompiled_charsmap")),
       prefix_(add_space_prefix),
       merge_spaces_(file.metadata.get_bool("tokenizer.ggml.remove_extra_whitespaces", false)) {
   std::vector<std::pair<std::string_view, int32_t>> keys;

@@ -16,6 +16,9 @@ namespace lumen::text {
 // `mark` in front.
 Words split_bert_words(std::string_view text, std::string_view mark);
 
+// The bytes of an array of int8 or uint8, "" without the key. Throws Error(kMalformed).
+std::string gguf_bytes(const io::GgufFile& file, const char* key);
+
 // The normalization of a unigram vocabulary: character map, space marks, merged spaces. Immutable.
 class GgufNormalizer {
  public:

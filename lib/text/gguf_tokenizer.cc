@@ -295,6 +295,7 @@ class GgufTokenizer : public Tokenizer {
     UnigramTables tables;
     tables.vocabulary = &tokens;
     tables.unk = vocabulary_.special.unk;
+    tables.joins_unknown = false;
     tables.min_score = 0;
     bool first = true;
     std::vector<std::string_view> user_defined;

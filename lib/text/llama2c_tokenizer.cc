@@ -1,12 +1,17 @@
 // The tokenizer.bin of llama2.c (https://github.com/karpathy/llama2.c, run.c).
+#include <array>
 #include <cmath>
+#include <utility>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/byte_reader.h"
+#include "lib/io/write_gguf.h"
+#include "lib/text/gguf_vocabulary.h"
 #include "lib/text/score_merges.h"
 #include "lib/text/stage_decoder.h"
 #include "lib/text/tokenizer_formats.h"
+#include "lib/text/utf8.h"
 
 namespace lumen::text {
 namespace {
@@ -64,6 +69,8 @@ class Llama2cTokenizer : public Tokenizer {
   std::vector<int32_t> end_tokens() const override { return {kBos, kEos}; }
   bool adds_bos() const override { return true; }
 
+  float score(int32_t id) const { return scores_[static_cast<size_t>(id)]; }
+
  private:
   void read(std::string_view bytes) {
     io::ByteReader reader(std::as_bytes(std::span(bytes)));
@@ -98,6 +105,48 @@ class Llama2cTokenizer : public Tokenizer {
 
 std::shared_ptr<const Tokenizer> parse_llama2c(std::string_view bytes) {
   return std::make_shared<Llama2cTokenizer>(bytes);
+}
+
+std::shared_ptr<const io::GgufFile> llama2c_as_gguf(std::string_view bytes) {
+  const Llama2cTokenizer tokenizer(bytes);
+  std::vector<std::string> tokens;
+  std::vector<float> scores;
+  std::vector<int32_t> types;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    const std::string_view text = tokenizer.token_text(id);
+    GgufTokenType type = GgufTokenType::kNormal;
+    std::string token;
+    if (id < kFirstByte) {  // spelled between line ends
+      token = std::array{"<unk>", "<s>", "</s>"}[static_cast<size_t>(id)];
+      type = id == 0 ? GgufTokenType::kUnknown : GgufTokenType::kControl;
+    } else if (byte_of_token(text) >= 0) {
+      token = text;
+      type = GgufTokenType::kByte;
+    } else {
+      for (const char c : text) token += c == ' ' ? std::string(kSpaceMark) : std::string(1, c);
+    }
+    tokens.push_back(std::move(token));
+    scores.push_back(tokenizer.score(id));
+    types.push_back(static_cast<int32_t>(type));
+  }
+  io::GgufWriter writer;
+  writer.set("tokenizer.ggml.model", "llama");
+  writer.set("tokenizer.ggml.tokens", tokens);
+  writer.set("tokenizer.ggml.scores", scores);
+  writer.set("tokenizer.ggml.token_type", types);
+  std::shared_ptr<const io::GgufFile> file = writer.read_back("the vocabulary as GGUF");
+  const std::shared_ptr<const Tokenizer> copy = load_tokenizer(*file);
+  std::string text = "One  two\n\t3.14 naïve 東京 Москва 🙂🏽 ";
+  const EncodeOptions plain = {.add_special = true, .parse_special = false};
+  constexpr int32_t kTokensOfText = 64;
+  for (int32_t id = kFirstByte; id <= tokenizer.vocab_size(); ++id) {
+    if (id % kTokensOfText == 0 || id == tokenizer.vocab_size()) {
+      if (copy->encode(text, plain) != tokenizer.encode(text, plain)) return nullptr;
+      text = "x";
+    }
+    text += tokenizer.decode(std::array{kBos, id});
+  }
+  return file;
 }
 
 }  // namespace lumen::text

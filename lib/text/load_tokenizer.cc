@@ -153,9 +153,13 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path) {
 }
 
 std::vector<TokenizerFile> vocabulary_files(const std::string& path) {
-  const FileKind kind = kind_of(path, text_of(*io::map_file(path)));
+  const auto buffer = io::map_file(path);
+  const FileKind kind = kind_of(path, text_of(*buffer));
   if (kind == FileKind::kGguf) return tokenizer_files(*gguf_header(path));
-  if (kind == FileKind::kLlama2c) return {};
+  if (kind == FileKind::kLlama2c) {
+    const auto file = with_context(path, [&] { return llama2c_as_gguf(text_of(*buffer)); });
+    return file == nullptr ? std::vector<TokenizerFile>() : tokenizer_files(*file);
+  }
   const std::string content = io::read_file(path, limits::kJsonBytes);
   if (kind == FileKind::kSentencepiece) return {{"tokenizer.model", content}};
   std::vector<TokenizerFile> files = {{"tokenizer.json", content}};

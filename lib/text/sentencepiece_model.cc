@@ -118,10 +118,9 @@ void check_trainer(std::string_view message, SentencepieceModel& model) {
   Fields fields(message, "trainer_spec");
   for (Field field; fields.next(field);) {
     if (field.number == 3) {
-      constexpr uint64_t kBpe = 2;
       const uint64_t type = fields.expect(field, kVarint).value;
       if (type < 1 || type > 4) fields.malformed(str("model type ", type, ", expected 1 to 4"));
-      model.is_bpe = type == kBpe;
+      model.kind = static_cast<PieceModel>(type);
     }
     if (field.number == 44) {
       model.unk_surface = fields.expect(field, kBytes).bytes;
@@ -129,6 +128,7 @@ void check_trainer(std::string_view message, SentencepieceModel& model) {
         fields.malformed("the surface of the unknown token is too long");
       }
     }
+    if (field.number == 35) model.byte_fallback = fields.expect(field, kVarint).value != 0;
     if (field.number >= 40 && field.number <= 43) fields.expect(field, kVarint);  // unk to pad id
   }
 }
@@ -142,6 +142,7 @@ bool check_normalizer(std::string_view message, std::string_view name, Sentencep
       const std::string_view blob = fields.expect(field, kBytes).bytes;
       with_context(std::string(name), [&] { Charsmap{blob}; });
       has_map = !blob.empty();
+      if (model != nullptr) model->charsmap = blob;
     } else if (field.number >= 3 && field.number <= 5) {
       const bool value = fields.expect(field, kVarint).value != 0;
       if (model != nullptr && field.number == 3) model->add_dummy_prefix = value;

@@ -12,6 +12,9 @@ namespace lumen::text {
 
 enum class PieceType : uint8_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
 
+// The numbers of trainer_spec.model_type.
+enum class PieceModel : uint8_t { kUnigram = 1, kBpe, kWords, kCharacters };
+
 // What the checks found; views are into the file's bytes.
 struct SentencepieceModel {
   struct Piece {
@@ -20,9 +23,11 @@ struct SentencepieceModel {
     PieceType type = PieceType::kNormal;
   };
   std::vector<Piece> pieces;
-  bool is_bpe = false;              // otherwise unigram, words or characters
+  PieceModel kind = PieceModel::kUnigram;
+  bool byte_fallback = false;       // unknown characters become the pieces of their bytes
   std::string unk_surface = " ⁇ ";  // what the unknown token decodes to
   bool add_dummy_prefix = true, remove_extra_whitespaces = true;
+  std::string_view charsmap;  // of the normalizer (charsmap.h); may be empty
   bool has_denormalizer = false;
   // The message without what loading does not need: what to give to the library.
   std::string trimmed;

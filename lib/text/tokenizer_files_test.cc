@@ -308,9 +308,44 @@ TEST_CASE("A vocabulary in a file of any name becomes files that a directory is 
   write(place + "/tokenizer_config.json", R"({"eos_token": "</s>"})");
   CHECK(names(place + "/x.json") == "tokenizer.json tokenizer_config.json ");
   write(place + "/x.bin", llama2c_file());
-  CHECK(names(place + "/x.bin").empty());
+  CHECK(names(place + "/x.bin") == "tokenizer.model tokenizer.json tokenizer_config.json ");
   write(place + "/x", "words that are no tokenizer");
-  CHECK(vocabulary_files(place + "/x").empty());  // load_tokenizer says what is wrong
+  CHECK(load_refusal([&] { vocabulary_files(place + "/x"); }) == kMalformed);
+}
+
+TEST_CASE("A vocabulary with tokens that are not UTF-8 has no form in JSON", "[tokenizer_files]") {
+  for (const char* model : {"gpt2", "t5"}) {
+    INFO(model);
+    const auto files = [&](const std::string& token) {
+      io::GgufBuilder builder = gguf(model, {"<pad>", "</s>", "<unk>", "a", "b", token});
+      builder.strings("tokenizer.ggml.merges", {"a b"});
+      builder.u32("tokenizer.ggml.unknown_token_id", 2).u32("tokenizer.ggml.eos_token_id", 1);
+      return tokenizer_files(*io::parse_gguf(io::buffer_of(builder.finish()), "test.gguf"));
+    };
+    CHECK(files("ab\xFF").empty());
+    CHECK_FALSE(files("ab").empty());
+  }
+}
+
+TEST_CASE("llama2.c's vocabularies become files that give the same tokens", "[tokenizer_files]") {
+  LUMEN_SHARED_DATA(root, "tokenizers/spm");
+  const std::string path = root + "/llama2.tokenizer.bin";
+  const std::string directory = testing::temporary_directory();
+  for (const TokenizerFile& file : vocabulary_files(path)) {
+    write(directory + "/" + file.name, file.content);
+  }
+  const auto original = load_tokenizer(path), copy = load_tokenizer(directory);
+  CHECK(copy->kind() == "BPE (tokenizer.json)");
+  CHECK(copy->vocab_size() == original->vocab_size());
+  CHECK(copy->adds_bos());
+  const EncodeOptions plain = {.add_special = true, .parse_special = false};
+  for (const char* text : {"Once upon a time", " two  spaces \n\n",
+                           "naïve 東京 🙂🏽 ☃\u0301", "<s>x</s>", "<0x0A> \t"}) {
+    INFO(text);
+    const Ids ids = original->encode(text, plain);
+    CHECK(copy->encode(text, plain) == ids);
+    CHECK(copy->decode(ids, true) == original->decode(ids, true));
+  }
 }
 
 TEST_CASE("Vocabularies from before tokenizer.json are read", "[tokenizer_files]") {

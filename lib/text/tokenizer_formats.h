@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "lib/io/gguf.h"
 #include "lib/text/tokenizer.h"
 #include "lib/text/tokenizer_json.h"
 
@@ -20,6 +21,10 @@ std::shared_ptr<const Tokenizer> parse_sentencepiece(std::string_view bytes,
 // A tokenizer.bin of llama2.c: int32 length of the longest token, then for each token float score,
 // int32 length, bytes. Throws Error(kMalformed).
 std::shared_ptr<const Tokenizer> parse_llama2c(std::string_view bytes);
+
+// The same as the vocabulary of a GGUF file, which gives the tokens of plain text, or null where it
+// cannot: a token is there twice, …. Throws Error(kMalformed).
+std::shared_ptr<const io::GgufFile> llama2c_as_gguf(std::string_view bytes);
 
 // What tokenizer.json would say for the files from before it in `directory`: vocab.json with
 // merges.txt (GPT-2, or Qwen2 where tokenizer_config.json says so), or vocab.txt (BERT). Throws

@@ -88,8 +88,9 @@ void Unigram::tokenize(std::string_view word, State* state, std::vector<int32_t>
 }
 
 void Unigram::append_unknown(std::string_view text, std::vector<int32_t>& ids) const {
-  // Unknown characters side by side may spell a piece together.
-  if (const int32_t id = tables_.vocabulary->find(text); id >= 0) return ids.push_back(id);
+  if (const int32_t id = tables_.joins_unknown ? tables_.vocabulary->find(text) : -1; id >= 0) {
+    return ids.push_back(id);
+  }
   if (tables_.byte_fallback) {
     const size_t first = ids.size();
     for (const char c : text) {

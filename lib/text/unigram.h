@@ -20,6 +20,7 @@ struct UnigramTables {
   double min_score = 0;                    // unknown characters score 10 less
   std::optional<int32_t> unk;
   bool byte_fallback = false;  // unknown characters become their byte tokens "<0x0A>", if all exist
+  bool joins_unknown = true;   // unknown characters side by side may spell a token together
 };
 
 class Unigram : public Model {

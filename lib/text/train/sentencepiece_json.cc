@@ -68,7 +68,8 @@ io::Json unigram_model(const SentencepieceModel& model) {
 std::string sentencepiece_json(std::string_view bytes, const std::string& bos) {
   const SentencepieceModel model = check_sentencepiece(bytes);
   TokenizerJson parts;
-  parts.model = model.is_bpe ? merging_model(model) : unigram_model(model);
+  const bool is_bpe = model.kind == PieceModel::kBpe;
+  parts.model = is_bpe ? merging_model(model) : unigram_model(model);
   set_space_marks(model.add_dummy_prefix, parts);
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const SentencepieceModel::Piece& piece = model.pieces[id];
@@ -76,7 +77,7 @@ std::string sentencepiece_json(std::string_view bytes, const std::string& bos) {
     if (special) parts.special_tokens.emplace_back(piece.text);
     if (piece.type == PieceType::kUserDefined) parts.user_defined.emplace_back(piece.text);
     if (piece.type != PieceType::kUnknown) continue;
-    if (model.is_bpe) {
+    if (is_bpe) {
       parts.model["unk_token"] = std::string(piece.text);
     } else {
       parts.model["unk_id"] = id;

@@ -167,21 +167,30 @@ std::string tokenizer_json(TokenizerJson parts) {
   };
   for (const std::string& token : parts.special_tokens) add(token, true);
   for (const std::string& token : parts.user_defined) add(token, false);
-  const std::string& bos = parts.bos;
   io::Json post_processor;
-  if (!bos.empty()) {
-    const io::Json first = {{"SpecialToken", {{"id", bos}, {"type_id", 0}}}};
+  if (!parts.bos.empty() || !parts.eos.empty()) {
     const auto sequence = [](const char* id, int type) {
       return io::Json({{"Sequence", {{"id", id}, {"type_id", type}}}});
     };
+    io::Json single = io::Json::array({sequence("A", 0)});
+    io::Json pair = io::Json::array({sequence("A", 0), sequence("B", 1)});
+    io::Json special = io::Json::object();
+    const auto place = [&](const std::string& token, bool first) {
+      if (token.empty()) return;
+      const io::Json piece = {{"SpecialToken", {{"id", token}, {"type_id", 0}}}};
+      for (io::Json* list : {&single, &pair}) {
+        list->insert(first ? list->begin() : list->end(), piece);
+      }
+      special[token] = {{"id", token},
+                        {"ids", io::Json::array({id_of(token)})},
+                        {"tokens", io::Json::array({token})}};
+    };
+    place(parts.bos, true);
+    place(parts.eos, false);
     post_processor = {{"type", "TemplateProcessing"},
-                      {"single", io::Json::array({first, sequence("A", 0)})},
-                      {"pair", io::Json::array({first, sequence("A", 0), sequence("B", 1)})},
-                      {"special_tokens",
-                       {{bos,
-                         {{"id", bos},
-                          {"ids", io::Json::array({id_of(bos)})},
-                          {"tokens", io::Json::array({bos})}}}}}};
+                      {"single", std::move(single)},
+                      {"pair", std::move(pair)},
+                      {"special_tokens", std::move(special)}};
   }
   io::Json json = io::Json::object();
   json["version"] = "1.0";

@@ -34,6 +34,7 @@ struct TokenizerJson {
   std::vector<std::string> special_tokens;  // added to the vocabulary where it lacks them
   std::vector<std::string> user_defined;    // of the vocabulary: found whole in every text
   std::string bos;                          // put before every text, unless empty
+  std::string eos = "";                     // the same behind it
 };
 std::string tokenizer_json(TokenizerJson parts);
 
