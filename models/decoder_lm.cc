@@ -7,6 +7,7 @@
 #include "lib/base/limits.h"
 #include "lib/io/layer_windows.h"
 #include "lib/nn/fused_layers.h"
+#include "lib/nn/head_order.h"
 #include "lib/nn/training_scope.h"
 #include "lib/tensor/dtype.h"
 

@@ -4,7 +4,7 @@
 // feed-forward layer side by side, each after a LayerNorm of its own; one product for q, k and v,
 // whose rows are those of one head after the other; a GELU feed-forward layer without a gate;
 // biases; and heads of which a quarter rotates.
-#include "lib/nn/gated_delta_net.h"
+#include "lib/nn/head_order.h"
 #include "models/decoder_lm.h"
 
 namespace lumen::models {

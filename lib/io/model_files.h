@@ -52,8 +52,8 @@ struct ModelFiles {
   //   rotates_pairs() names, in any format), else false;
   //   "rms_norm_offset" of Gemma, Nemotron and those with Gated DeltaNet: 1 if the weights of norms
   //   are stored less 1, as in Hugging Face, 0 if they are not, as in GGUF;
-  //   "linear_heads_tiled" and "linear_inputs_apart" of Qwen3.5, Qwen3-Next and Granite 4.0 in
-  //   GGUF: as of nn::has_tiled_heads and nn::has_inputs_apart;
+  //   "linear_heads_tiled" and "linear_inputs_apart" of Qwen3.5, Qwen3-Next, Granite 4.0 and
+  //   GPT-NeoX in GGUF: as of nn::has_tiled_heads and nn::has_inputs_apart;
   //   "conv1d_out_in" of GPT-2 in GGUF, true: see nn/conv1d.h;
   //   "mrope_section" [time, height, width]: how many pairs of a head rotate by which position of
   //   what Qwen-VL and Qwen3.5 see, those of text being equal; "n_deepstack_layers" of Qwen3-VL: to

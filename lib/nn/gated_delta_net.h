@@ -2,8 +2,6 @@
 // keeps a matrix in place of keys and values, whatever the length of the text.
 #pragma once
 
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "lib/io/json.h"
@@ -62,20 +60,5 @@ class GatedDeltaNet {
   RmsNorm norm_;
   Linear out_proj_;
 };
-
-// Whether the value heads of a model with this config (ModelFiles::config) are in the order of
-// GGUF, while those of its Hugging Face directory are not; of GPT-NeoX its queries, keys and
-// values.
-bool has_tiled_heads(const io::Json& config);
-// Whether `name` is a tensor of a Gated DeltaNet, or of an adapter's addition to one, that has rows
-// or columns for each value head, or GPT-NeoX's query_key_value.
-bool has_value_heads(std::string_view name);
-// Such a tensor of any type with the value heads, of which those that share a key head follow each
-// other (Hugging Face), brought into the order of GGUF, where key heads take turns, or back. So
-// query, key and value of a head follow each other, and are behind those of all heads in GGUF.
-Array reorder_value_heads(const Array& tensor, std::string_view name, const io::Json& config,
-                          bool to_tiled);
-// Whether GGUF has the value heads of such a model in another order than Hugging Face.
-bool may_tile_heads(const io::Json& config);
 
 }  // namespace lumen::nn

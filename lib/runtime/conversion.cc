@@ -18,7 +18,7 @@
 #include "lib/kernels/quantize_blocks.h"
 #include "lib/nn/conv1d.h"
 #include "lib/nn/fused_layers.h"
-#include "lib/nn/gated_delta_net.h"
+#include "lib/nn/head_order.h"
 #include "lib/nn/latent_attention.h"
 #include "lib/nn/multipliers.h"
 #include "lib/nn/rope.h"
@@ -55,7 +55,7 @@ Array stored(const Source& source, const SourceTensor& tensor, int64_t head_dim,
     if (tensor.is_turned) return nn::turned(array);
     if (tensor.input_part) return nn::input_part(array, source.files.config, *tensor.input_part);
     if (tensor.to_tiled) {
-      return nn::reorder_value_heads(array, tensor.name, source.files.config, *tensor.to_tiled);
+      return nn::reorder_heads(array, tensor.name, source.files.config, *tensor.to_tiled);
     }
     if (tensor.order == RowOrder::kAsTheyAre) return array;
     return nn::reorder_rotary_rows(array, head_dim, tensor.order == RowOrder::kInterleaved);

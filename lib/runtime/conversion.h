@@ -47,7 +47,7 @@ struct SourceTensor {
   std::string target;  // in the output
   Array array;
   RowOrder order = RowOrder::kAsTheyAre;
-  std::optional<bool> to_tiled = {};  // value heads are reordered (nn::reorder_value_heads)
+  std::optional<bool> to_tiled = {};  // heads are reordered (nn::reorder_heads)
   RateForm rate = RateForm::kAsItIs;
   bool is_turned = false;                // the other way round than in the source (nn/conv1d.h)
   std::optional<int> input_part = {};    // of `array` only these rows (nn::input_part)

@@ -10,7 +10,7 @@
 #include "lib/io/hf_cache.h"
 #include "lib/io/mapped_file.h"
 #include "lib/nn/fused_layers.h"
-#include "lib/nn/gated_delta_net.h"
+#include "lib/nn/head_order.h"
 #include "lib/nn/multipliers.h"
 #include "lib/runtime/conversion.h"
 #include "lib/runtime/export_model.h"

@@ -17,7 +17,7 @@
 #include "lib/io/write_safetensors.h"
 #include "lib/nn/conv1d.h"
 #include "lib/nn/fused_layers.h"
-#include "lib/nn/gated_delta_net.h"
+#include "lib/nn/head_order.h"
 #include "lib/nn/latent_attention.h"
 #include "lib/nn/rope.h"
 #include "lib/runtime/conversion.h"
@@ -270,7 +270,7 @@ std::vector<SourceTensor> directory_tensors(const Source& source) {
     }
     tensor.has_addition = source.parameters && source.parameters->has_addition(name);
     tensor.shift = norm_shift(files.config, name, 1);
-    if (tiled && nn::has_value_heads(name)) tensor.to_tiled = false;
+    if (tiled && nn::has_grouped_heads(name)) tensor.to_tiled = false;
     tensor.rate = rate_form(name, false);
     tensor.is_turned = turns && nn::is_conv1d_weight(files.config, name, array);
     if (tensor.rate != RateForm::kAsItIs) tensor.target = other_rate_name(name);

@@ -16,7 +16,7 @@
 #include "lib/nn/conv1d.h"
 #include "lib/nn/decoder.h"
 #include "lib/nn/fused_layers.h"
-#include "lib/nn/gated_delta_net.h"
+#include "lib/nn/head_order.h"
 #include "lib/nn/mamba2.h"
 #include "lib/nn/multipliers.h"
 #include "lib/nn/rope.h"
@@ -120,7 +120,7 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
       continue;
     }
     if (rotate && nn::has_rotary_rows(name)) tensor.order = RowOrder::kInterleaved;
-    if (tiles && nn::has_value_heads(name)) tensor.to_tiled = true;
+    if (tiles && nn::has_grouped_heads(name)) tensor.to_tiled = true;
     tensor.rate = rate_form(name, true);
     tensor.is_turned = turns && nn::is_conv1d_weight(files.config, name, array);
     tensor.shift = norm_shift(files.config, name, 0);

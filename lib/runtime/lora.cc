@@ -17,7 +17,7 @@
 #include "lib/io/torch_file.h"
 #include "lib/nn/conv1d.h"
 #include "lib/nn/fused_layers.h"
-#include "lib/nn/gated_delta_net.h"
+#include "lib/nn/head_order.h"
 #include "lib/nn/multipliers.h"
 #include "lib/nn/rope.h"
 #include "lib/ops/ops.h"
@@ -308,11 +308,11 @@ void reorder_rows(NamedArrays& tensors, const io::Json& model_config, bool to_in
   }
 }
 
-// The same of value heads.
+// The same of heads in groups (nn/head_order.h).
 void reorder_heads(NamedArrays& tensors, const io::Json& model_config, bool to_tiled) {
   for (auto& [name, array] : tensors) {
-    if (!nn::has_value_heads(name)) continue;
-    array = nn::reorder_value_heads(nn::float32_copy(array), name, model_config, to_tiled);
+    if (!nn::has_grouped_heads(name)) continue;
+    array = nn::reorder_heads(nn::float32_copy(array), name, model_config, to_tiled);
   }
 }
 

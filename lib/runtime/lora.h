@@ -66,10 +66,10 @@ std::vector<std::string> places_in_weights(const LoraAdapter& adapter);
 // weights and taken out of the adapter. Throws Error as check_complete and replace_tensors.
 void apply_adapter(LoraAdapter& adapter, io::Json& model_config, NamedArrays& tensors);
 
-// Rows of q and k lie in another order in models with interleaved rotary pairs (GGUF), and the
-// value heads of Gated DeltaNets in models with tiled ones, than in adapters and directories, which
-// follow Hugging Face: brings the weights, biases and additions of such layers from one order to
-// the other, in place. Does nothing for other models.
+// Rows of q and k lie in another order in models with interleaved rotary pairs (GGUF), and heads in
+// models with tiled ones (nn/head_order.h), than in adapters and directories, which follow Hugging
+// Face: brings the weights, biases and additions of such layers from one order to the other, in
+// place. Does nothing for other models.
 void reorder_heads_and_rows(NamedArrays& tensors, const io::Json& model_config, bool to_gguf);
 
 }  // namespace lumen::runtime
