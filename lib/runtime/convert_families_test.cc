@@ -181,7 +181,7 @@ TEST_CASE("of Qwen-VL the language model is converted, with the positions of wha
     config["vocab_size"] = 320;
     const int pairs = type == std::string("qwen2_vl") ? 2 : 8;
     const io::Json sections = {1, pairs - 1, 0};
-    const auto write_config = [&](const io::Json& these) {
+    const auto write_config = [&, type = type](const io::Json& these) {
       config["rope_parameters"] = {
           {"rope_type", "default"}, {"rope_theta", 1e6}, {"mrope_section", these}};
       const io::Json whole = {{"model_type", type},
