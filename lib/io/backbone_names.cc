@@ -21,6 +21,10 @@ constexpr OwnNames kOwnNames[] = {
     {"gpt_neox", "gpt_neox.", "embed_in.", "final_layer_norm.", "embed_out."}};
 constexpr std::string_view kEmbedding = "embed_tokens.", kNorm = "norm.", kHead = "lm_head.";
 
+bool is_part(const Json& config) {
+  return get_bool(config, "language_model_part", false);
+}
+
 const OwnNames* own_names(const Json& config) {
   const std::string type = get_string(config, "model_type", "");
   for (const OwnNames& own : kOwnNames) {
@@ -71,14 +75,6 @@ std::string usual_name(const Json& config, std::string name) {
   const OwnNames* own = own_names(config);
   return own == nullptr ? name : usual_name(*own, name);
 }
-
-namespace {
-
-bool is_part(const Json& config) {
-  return get_bool(config, "language_model_part", false);
-}
-
-}  // namespace
 
 bool has_own_names(const Json& config) {
   return has_backbone(config) || is_part(config);

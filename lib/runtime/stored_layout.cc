@@ -134,10 +134,6 @@ void nest_rope_parameters(io::Json& config) {
   for (const char* key : {"rope_scaling", "rope_theta", "rope_local_base_freq"}) config.erase(key);
 }
 
-}  // namespace
-
-namespace {
-
 // The language model of Qwen-VL alone is what transformers has by another name.
 void name_as_text_model(io::Json& config) {
   constexpr std::pair<std::string_view, const char*> kTypes[] = {
