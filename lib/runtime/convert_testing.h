@@ -110,7 +110,9 @@ inline void make_sayable(io::Json& config) {
       config.erase(key);
     }
   }
-  if (type == "nemotron" || type == "stablelm") config["tie_word_embeddings"] = false;
+  if (type == "nemotron" || type == "stablelm" || type == "apertus") {
+    config["tie_word_embeddings"] = false;
+  }
   if (type == "phimoe") {
     config.update({{"tie_word_embeddings", false},
                    {"attention_bias", true},
@@ -124,7 +126,6 @@ inline void make_sayable(io::Json& config) {
     config.erase("linear_heads_tiled");
   }
   if (type == "starcoder2") config.erase("use_bias");
-  if (type == "apertus") config["tie_word_embeddings"] = false;
   if (type == "arcee" || type == "apertus") {
     for (const char* key : {"attention_bias", "mlp_bias"}) config.erase(key);
   }

@@ -63,16 +63,25 @@ bool is_mixtral(const io::Json& model_config) {
   return type == "mixtral" || type == "minimax_m2" || type == "phimoe";
 }
 
+std::string without_prefix(std::string_view name) {
+  return std::string(name.substr(name.starts_with(kPrefix) ? kPrefix.size() : 0));
+}
+
+// A name of the file as it is in the language model alone.
+std::string name_alone(std::string_view name) {
+  const std::string own = without_prefix(name), alone = io::name_in_language_model(own);
+  return alone.empty() ? own : alone;
+}
+
 // The model's name of a tensor of the file. PEFT has a layer with an addition as "base_layer" in
 // it, if biases or the embedding are saved too, and calls an embedding's addition otherwise.
-std::string model_name(std::string name, const io::Json& model_config) {
+std::string model_name(std::string_view full, const io::Json& model_config) {
   constexpr std::pair<std::string_view, std::string_view> kSpellings[] = {
       {".base_layer.", "."},
       {".lora_embedding_A", ".lora_A.weight"},
       {".lora_embedding_B", ".lora_B.weight"},
       {".lora_magnitude_vector.weight", ".lora_magnitude_vector"}};
-  if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
-  if (std::string alone = io::name_in_language_model(name); !alone.empty()) name = alone;
+  std::string name = name_alone(full);
   for (const auto& [from, to] : kSpellings) {
     if (const size_t at = name.find(from); at != name.npos) name.replace(at, from.size(), to);
   }
@@ -109,10 +118,7 @@ class FusedAdditions {
     const bool inner = rest.starts_with(kInner);
     if (inner) rest.remove_prefix(kInner.size());
     if (rest != kLoraA && rest != kLoraB) return false;
-    std::string layer(name.substr(0, at));
-    if (layer.starts_with(kPrefix)) layer.erase(0, kPrefix.size());
-    if (std::string alone = io::name_in_language_model(layer); !alone.empty()) layer = alone;
-    Pair& pair = layers_[layer][inner ? 0 : 1];
+    Pair& pair = layers_[name_alone(name.substr(0, at))][inner ? 0 : 1];
     (rest == kLoraA ? pair.a : pair.b) = nn::float32_copy(array);
     return true;
   }
@@ -402,7 +408,7 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
     if (fused.take(full, array)) continue;
     const std::string name = model_name(full, model_config);
     add_tensor(adapter.place, full, name, array, adapter);
-    const std::string own = full.substr(full.starts_with(kPrefix) ? kPrefix.size() : 0);
+    const std::string own = without_prefix(full);
     const bool differs = io::has_backbone(model_config) || !io::name_in_language_model(own).empty();
     if (!differs || !name.ends_with(kLoraA)) continue;
     paths[name.substr(0, name.size() - kLoraA.size())] =

@@ -109,6 +109,32 @@ Layout pack(const Array& from, Layout layout, std::byte* to, int64_t room, Threa
   return Layout::kPanels;
 }
 
+// `array`, which is quantised, as `dtype`, and the largest magnitude in it; infinity if a scale is
+// not finite.
+std::pair<Array, float> widened(const Array& array, DType dtype, ThreadPool& pool) {
+  constexpr int64_t kPiece = 2048;  // numbers, a multiple of every block
+  constexpr int64_t kGrain = 256;   // pieces that are worth waking a thread
+  Array to = Array::zeros(dtype, array.shape());
+  std::byte* const out = to.mutable_data();
+  std::vector<float> most(static_cast<size_t>(pool.threads()));
+  const int64_t pieces = divide_up(array.elements(), kPiece);
+  pool.parallel_for(pieces, kGrain, [&](int64_t begin, int64_t end, int thread) {
+    float numbers[kPiece];
+    float largest = 0;
+    for (int64_t at = begin * kPiece; at < end * kPiece; at += kPiece) {
+      const int64_t count = std::min(kPiece, array.elements() - at);
+      const std::byte* const from = array.data() + row_bytes(array.dtype(), at);
+      if (kernels::has_nonfinite(array.dtype(), from, count)) largest = kInfinity;
+      kernels::to_float(array.dtype(), from, numbers, count);
+      for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(numbers[i]));
+      kernels::from_float(dtype, numbers, out + row_bytes(dtype, at), count);
+    }
+    float& shared = most[static_cast<size_t>(thread)];
+    shared = std::max(shared, largest);
+  });
+  return {std::move(to), *std::max_element(most.begin(), most.end())};
+}
+
 }  // namespace
 
 std::vector<PackableWeight> packable_weights(const graph::Tensor& output) {
@@ -185,36 +211,6 @@ RepackedBytes Repacking::advance(uint64_t bytes, ThreadPool& pool, FunctionRef<b
   if (done()) *this = {};
   return change;
 }
-
-namespace {
-
-// `array`, which is quantised, as `dtype`, and the largest magnitude in it; infinity if a scale is
-// not finite.
-std::pair<Array, float> widened(const Array& array, DType dtype, ThreadPool& pool) {
-  constexpr int64_t kPiece = 2048;  // numbers, a multiple of every block
-  constexpr int64_t kGrain = 256;   // pieces that are worth waking a thread
-  Array to = Array::zeros(dtype, array.shape());
-  std::byte* const out = to.mutable_data();
-  std::vector<float> most(static_cast<size_t>(pool.threads()));
-  const int64_t pieces = divide_up(array.elements(), kPiece);
-  pool.parallel_for(pieces, kGrain, [&](int64_t begin, int64_t end, int thread) {
-    float numbers[kPiece];
-    float largest = 0;
-    for (int64_t at = begin * kPiece; at < end * kPiece; at += kPiece) {
-      const int64_t count = std::min(kPiece, array.elements() - at);
-      const std::byte* const from = array.data() + row_bytes(array.dtype(), at);
-      if (kernels::has_nonfinite(array.dtype(), from, count)) largest = kInfinity;
-      kernels::to_float(array.dtype(), from, numbers, count);
-      for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(numbers[i]));
-      kernels::from_float(dtype, numbers, out + row_bytes(dtype, at), count);
-    }
-    float& shared = most[static_cast<size_t>(thread)];
-    shared = std::max(shared, largest);
-  });
-  return {std::move(to), *std::max_element(most.begin(), most.end())};
-}
-
-}  // namespace
 
 void widen_narrow_rows(NamedArrays& tensors, ThreadPool& pool) {
   constexpr int64_t kColumns = 256;
