@@ -179,13 +179,17 @@ void ThreadPool::parallel_for(int64_t count, int64_t grain,
   });
 }
 
-void ThreadPool::parallel_pieces(int64_t count, int64_t grain, int64_t piece,
-                                 FunctionRef<void(int64_t, int64_t, int)> body) {
+template <class StopOf>
+void ThreadPool::share_out(int64_t count, int64_t grain, const StopOf& stop_of,
+                           FunctionRef<void(int64_t, int64_t, int)> body) {
   if (count <= 0) return;
   const Split split(count, grain, threads_);
   // Inside a task the counters are those of the call around it.
   if (split.parts == 1 || inside_task) {
-    for (int64_t at = 0; at < count; at += piece) body(at, std::min(at + piece, count), 0);
+    for (int64_t at = 0, stop; at < count; at = stop) {
+      stop = stop_of(at, count);
+      body(at, stop, 0);
+    }
     return;
   }
   std::vector<Shared::Counter>& taken = shared_->taken;
@@ -195,13 +199,30 @@ void ThreadPool::parallel_pieces(int64_t count, int64_t grain, int64_t piece,
   run([&](int thread, int) {
     for (int64_t i = 0; i < split.parts; ++i) {
       const int64_t part = (thread + i) % split.parts, end = split.range(part).end;
-      for (;;) {
-        const int64_t at = taken[part].value.fetch_add(piece, std::memory_order_relaxed);
-        if (at >= end) break;
-        body(at, std::min(at + piece, end), thread);
+      std::atomic<int64_t>& next = taken[part].value;
+      // Only who finds something left writes to the line that all share.
+      for (int64_t at = next.load(std::memory_order_relaxed); at < end;) {
+        const int64_t stop = stop_of(at, end);
+        if (!next.compare_exchange_weak(at, stop, std::memory_order_relaxed)) continue;
+        body(at, stop, thread);
+        at = next.load(std::memory_order_relaxed);
       }
     }
   });
+}
+
+void ThreadPool::parallel_pieces(int64_t count, int64_t grain, int64_t piece,
+                                 FunctionRef<void(int64_t, int64_t, int)> body) {
+  const auto stop_of = [&](int64_t at, int64_t end) { return std::min(at + piece, end); };
+  share_out(count, grain, stop_of, body);
+}
+
+void ThreadPool::parallel_guided(int64_t count, int64_t grain,
+                                 FunctionRef<void(int64_t, int64_t, int)> body) {
+  const auto stop_of = [&](int64_t at, int64_t end) {
+    return std::min(at + divide_up(divide_up(end - at, grain), 2) * grain, end);
+  };
+  share_out(count, grain, stop_of, body);
 }
 
 namespace {

@@ -42,8 +42,19 @@ class ThreadPool {
   void parallel_pieces(int64_t count, int64_t grain, int64_t piece,
                        FunctionRef<void(int64_t begin, int64_t end, int thread)> body);
 
+  // The same in shrinking pieces of whole grains: a thread takes half of what is left of a range,
+  // so that its own is read in a few long pieces and the last ones to be shared out are short.
+  void parallel_guided(int64_t count, int64_t grain,
+                       FunctionRef<void(int64_t begin, int64_t end, int thread)> body);
+
  private:
   struct Shared;
+  // Runs body for the pieces of every range; stop_of(at, end) is where the piece that begins at
+  // `at` of a range that ends at `end` stops.
+  template <class StopOf>
+  void share_out(int64_t count, int64_t grain, const StopOf& stop_of,
+                 FunctionRef<void(int64_t begin, int64_t end, int thread)> body);
+
   int threads_;
   std::unique_ptr<Shared> shared_;
 };

@@ -45,6 +45,36 @@ TEST_CASE("parallel_pieces covers every index once, in pieces, whoever runs them
   }
 }
 
+TEST_CASE("parallel_guided covers every index once, in shrinking pieces, whoever runs them") {
+  for (int threads : {1, 2, 3, 8}) {
+    ThreadPool pool(threads);
+    for (int64_t count : {0, 1, 7, 64, 1000}) {
+      for (int64_t grain : {1, 8}) {
+        std::vector<int> hits(count, 0);
+        std::atomic<int> wrong = 0;
+        std::atomic<int64_t> longest = 0, pieces = 0;
+        pool.parallel_guided(count, grain, [&](int64_t begin, int64_t end, int thread) {
+          const bool right = thread >= 0 && thread < threads && begin < end && begin % grain == 0 &&
+                             (end % grain == 0 || end == count);
+          if (!right) ++wrong;
+          for (int64_t i = begin; i < end; ++i) ++hits[i];
+          for (int64_t seen = longest; seen < end - begin;) {
+            longest.compare_exchange_weak(seen, end - begin);
+          }
+          ++pieces;
+        });
+        CHECK(wrong == 0);
+        for (int hit : hits) REQUIRE(hit == 1);
+        if (count < 1000) continue;
+        // A range of 1000 / threads is halved down to a grain.
+        CHECK(longest <= 500 / threads + 2 * grain);
+        CHECK(longest >= 500 / threads - 2 * grain);
+        CHECK(pieces <= threads * 11);
+      }
+    }
+  }
+}
+
 TEST_CASE("a thread that is held up does not hold up the pieces of its range") {
   ThreadPool pool(2);
   std::vector<int> runner(16, -1);

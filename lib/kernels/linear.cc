@@ -21,8 +21,8 @@ namespace {
 
 // Columns of y finished before the epilogue sees them: a few KiB of output.
 constexpr int64_t kPieceCols = 64;
-// At least so many of two halves: each starts with cold memory, a quarter of a microsecond.
-constexpr int64_t kPieceColsOfHalves = 512;
+// More of two halves: each starts with cold memory, a quarter of a microsecond.
+constexpr int64_t kPieceColsOfHalves = 1024;
 
 // ---- Few rows: dot products.
 
@@ -83,10 +83,13 @@ void linear_few(ThreadPool& pool, const LinearArgs& args, const Halves* halves) 
     }
   };
   const int64_t columns = halves ? args.weights.front().rows : total_rows(args.weights);
-  const int64_t quarter = round_up(divide_up(columns, 4 * pool.threads()), kPieceCols);
-  const int64_t piece_columns = halves ? std::max(quarter, kPieceColsOfHalves) : kPieceCols;
+  const int64_t most = halves ? kPieceColsOfHalves : kPieceCols;
   // Sixteen floats are a cache line of y, no two threads write the same one, and a panel's rows.
-  pool.parallel_pieces(columns, kPanelRows, piece_columns, piece);
+  const int64_t sixteenth = round_up(divide_up(columns, 16 * pool.threads()), kPanelRows);
+  const int64_t grain = std::min(sixteenth, halves ? kPieceColsOfHalves / 4 : kPieceCols);
+  pool.parallel_guided(columns, grain, [&](int64_t begin, int64_t end, int thread) {
+    for (int64_t at = begin; at < end; at += most) piece(at, std::min(at + most, end), thread);
+  });
 }
 
 // ---- Many rows of float weights: blocks of them expanded to float32.
