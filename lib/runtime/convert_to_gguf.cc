@@ -267,7 +267,8 @@ class TensorTypes {
     for (const SourceTensor& tensor : tensors) {
       if (!tensor.kept) count(tensor);
       const DType from = tensor.array.dtype(), to = of(tensor);
-      if (is_quantized(from) && to != from && !options.allow_requantize) {
+      const bool is_rounded = is_quantized(from) && to != from && to != DType::kF32;
+      if (is_rounded && !options.allow_requantize) {
         fail(ErrorKind::kUsage, quoted(files.path), ": tensor ", quoted(tensor.target), " is ",
              name(from),
              " already, and rounding it again adds to its error: convert the original, ",
