@@ -128,6 +128,9 @@ TEST_CASE("options that make no sense together are refused") {
             .exit_code == 0);
   hint("lumen-run", {"--n-predict=5"}, "--max-tokens");
   hint("lumen-run", {"--typical", "0.9"}, "--typical-p");
+  hint("lumen-run", {"--kv-bits", "8"}, "--kv");
+  hint("lumen-run", {"--ignore-chat-template", "-p", "a"}, "--raw");
+  hint("lumen-convert", {"a.gguf", "b.gguf", "--split-max-size", "1G"}, "--shard-size");
   hint("lumen-run", {"--top-nsigma", "1"}, "--top-n-sigma");
   hint("lumen-run", {"--dry-sequence-breakers", "x"}, "--dry-sequence-breaker");
   hint("lumen-run", {"-m", "a.gguf"}, "MODEL without an option");
