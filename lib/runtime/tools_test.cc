@@ -542,6 +542,7 @@ TEST_CASE("inspect shows what a model holds") {
   REQUIRE(json["chat_templates"].contains("default"));
   const auto text = run_tool_process("lumen-convert", {"--inspect", model});
   REQUIRE(contains(text.out, "model.embed_tokens.weight"));
+  REQUIRE(contains(text.out, R"("first":[2,3,3,6,)"));  // types of tokens, which are integers
   require_error(run_tool_process("lumen-convert", {"--inspect", "/dev/null"}), 66, "lumen-convert");
   require_error(run_tool_process("lumen-convert", {"--inspect", model, "--tokenizer", "/no/such"}),
                 66, "lumen-convert");
