@@ -158,6 +158,8 @@ TEST_CASE("options without effect are refused by name") {
   refused("--max-tokens", {"--logits", "x.npy", "--ids", "[1]", "-n", "5"});
   refused("--stop", {"--logits", "x.npy", "--ids", "[1]", "--stop", "a"});
   refused("--special", {"-p", "a", "--special", "false"});
+  CHECK(contains(run_tool_process("lumen-run", {"-p", "a", "--special", "false"}).err,
+                 "--special has no effect without --tokenize or --detokenize\n"));
   refused("MODEL", {model, "--render", "x.jinja", "--context", "x.json"});
   refused("MODEL", {"--inspect", model, "x"}, "lumen-convert");
   refused("--type", {"--inspect", model, "--type", "q8_0"}, "lumen-convert");
