@@ -34,7 +34,9 @@ constexpr std::string_view kImportanceKeys = "quantize.imatrix.";
 
 void set_tokenizer(const io::ModelFiles& files, io::GgufWriter& writer) {
   if (files.tokenizer_file.empty()) {
-    fail(ErrorKind::kMissing, quoted(files.path), ": has no tokenizer to write into the GGUF file");
+    fail(ErrorKind::kMissing, quoted(files.path),
+         ": has no tokenizer to write into the GGUF file: ",
+         "put its tokenizer.json or tokenizer.model there");
   }
   for (const std::string& note : text::set_gguf_tokenizer(files, writer)) {
     write_stderr(str("note: ", note, "\n"));
