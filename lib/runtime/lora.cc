@@ -515,7 +515,8 @@ std::string lacking_addition(const LoraAdapter& adapter, const NamedArrays& mode
     return tensor.first.find(kExperts) != tensor.first.npos;
   });
   for (const auto& [name, array] : model_tensors) {
-    if (!name.ends_with(kWeight)) continue;
+    // What is replaced has no addition, also if it is named for one.
+    if (!name.ends_with(kWeight) || adapter.replaced.contains(name)) continue;
     if (!to_experts && name.find(kExperts) != name.npos) continue;
     const std::string path = name.substr(0, name.size() - kWeight.size());
     for (const std::string& target : adapter.targets) {

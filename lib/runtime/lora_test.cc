@@ -380,7 +380,10 @@ TEST_CASE("an adapter without what its config names is refused") {
   check_complete(adapter, model);  // a config that does not list them
   adapter.targets = {"up_proj"};
   CHECK(contains(refused(), "'model.layers.1.mlp.up_proj.lora_A.weight', but target_modules of "));
-  adapter.targets = {"model.layers.0.mlp.up_proj", "down_proj"};
+  adapter.targets = {"model.layers.0.mlp.up_proj", "down_proj", "lm_head"};
+  CHECK(contains(refused(), "'lm_head.lora_A.weight', but target_modules of "));
+  // A layer that modules_to_save names too is saved whole (PEFT 0.21.2).
+  adapter.replaced = {{"lm_head.weight", counting({5, 2})}};
   check_complete(adapter, model);
   const NamedArrays wider = {{"model.layers.0.mlp.up_proj.weight", counting({6, 3})},
                              {"model.layers.1.mlp.up_proj.weight", counting({6, 3})}};
