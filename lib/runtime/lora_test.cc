@@ -12,6 +12,7 @@
 #include "lib/runtime/convert.h"
 #include "lib/runtime/fused_inputs.h"
 #include "lib/runtime/language_model.h"
+#include "lib/runtime/tool_process.h"
 
 namespace lumen::runtime {
 namespace {
@@ -315,6 +316,10 @@ TEST_CASE("an adapter of integers is refused by file and tensor") {
       refusal(ErrorKind::kUsage,
               [&] { read_adapter(place + "/adapter_model.safetensors", io::Json::object()); }),
       "name its directory"));
+  const auto outcome = testing::run_tool_process(
+      "lumen-run", {"-p", "a", "--lora", place + "/adapter_model.safetensors"});
+  CHECK(outcome.exit_code == 2);
+  CHECK(contains(outcome.err, "name its directory"));
 }
 
 TEST_CASE("additions to experts that do not fit the model or the config are refused") {
