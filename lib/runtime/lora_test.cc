@@ -177,6 +177,9 @@ TEST_CASE("an adapter is read under the names of the model, its scale from alpha
     CHECK(contains(refusal(ErrorKind::kUnsupported, read), "changes the model's own weights"));
   }
   config["init_lora_weights"] = "gaussian";
+  config["fine_tune_type"] = "lora";  // as mlx-lm writes it
+  CHECK(contains(refusal(ErrorKind::kUnsupported, read), "mlx_lm.fuse"));
+  config.erase("fine_tune_type");
   read();
   std::filesystem::rename(place + "/adapter_model.safetensors", place + "/adapter_model.bin");
   read();  // an older name, of a file that is told by its content
