@@ -315,7 +315,10 @@ void add_end_tokens(const Json& value, const std::string& source, std::vector<En
 }
 
 ChatTemplates read_chat_templates(const std::string& path) {
-  if (is_regular_file(path)) return gguf_chat_templates(read_gguf(path)->metadata);
+  if (is_regular_file(path)) {
+    const auto gguf = read_if_gguf(path);
+    return gguf != nullptr ? gguf_chat_templates(gguf->metadata) : ChatTemplates();
+  }
   return templates_of(path, read_optional(in_directory(path, "tokenizer_config.json")));
 }
 

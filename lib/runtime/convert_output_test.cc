@@ -366,6 +366,13 @@ TEST_CASE("a model of llama2.c becomes a directory, with the vocabulary that is 
   CHECK(gguf.exit_code == 69);
   CHECK(contains(gguf.err, "becomes a Hugging Face directory"));
   CHECK(run({root + "/hf/stories260K", output, "--tokenizer", tokenizer}).exit_code == 2);
+  const std::string without = place + "/without";  // a directory without tokenizer files
+  std::filesystem::create_directory(without);
+  for (const char* file : {"/config.json", "/model.safetensors"}) {
+    std::filesystem::copy_file(root + "/hf/stories260K" + file, without + file);
+  }
+  CHECK(contains(run({without, output, "--tokenizer", tokenizer}).err,
+                 "put the tokenizer's files into '" + without + "' instead, which has none"));
   const auto other =
       run({model, output, "--tokenizer", root + "/llama2c/babyllama-tok105/tok105.model"});
   CHECK(other.exit_code == 78);

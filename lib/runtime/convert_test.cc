@@ -632,6 +632,9 @@ TEST_CASE("what is quantised is not quantised again unless asked for") {
   CHECK(contains(message, "--allow-requantize"));
   const std::string smaller = quantized_file(source, "q4_0", 2, true);
   CHECK(relative_error(logits(smaller), logits(source)) < 0.5);
+  // Nothing is rounded where every number becomes a float32.
+  CHECK(relative_error(logits(quantized_file(source, "f32")),
+                       logits(converted_directory(source, "f32"))) < 1e-5);
   // Its own type is a copy: the same logits, tokens and end tokens.
   const std::string original = models + "/stories260K-f32.gguf";
   const std::string q8 = quantized_file(original, "q8_0"), copy = quantized_file(q8, "q8_0");

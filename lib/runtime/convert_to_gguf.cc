@@ -34,7 +34,9 @@ constexpr std::string_view kImportanceKeys = "quantize.imatrix.";
 
 void set_tokenizer(const io::ModelFiles& files, io::GgufWriter& writer) {
   if (files.tokenizer_file.empty()) {
-    fail(ErrorKind::kMissing, quoted(files.path), ": has no tokenizer to write into the GGUF file");
+    fail(ErrorKind::kMissing, quoted(files.path),
+         ": has no tokenizer to write into the GGUF file: ",
+         "put its tokenizer.json or tokenizer.model there");
   }
   for (const std::string& note : text::set_gguf_tokenizer(files, writer)) {
     write_stderr(str("note: ", note, "\n"));
@@ -267,7 +269,8 @@ class TensorTypes {
     for (const SourceTensor& tensor : tensors) {
       if (!tensor.kept) count(tensor);
       const DType from = tensor.array.dtype(), to = of(tensor);
-      if (is_quantized(from) && to != from && !options.allow_requantize) {
+      const bool is_rounded = is_quantized(from) && to != from && to != DType::kF32;
+      if (is_rounded && !options.allow_requantize) {
         fail(ErrorKind::kUsage, quoted(files.path), ": tensor ", quoted(tensor.target), " is ",
              name(from),
              " already, and rounding it again adds to its error: convert the original, ",

@@ -45,8 +45,13 @@ io::Json value_json(const io::GgufValue& value) {
       case io::GgufType::kBool:
         first.push_back(value.bool_at(i));
         break;
-      default:
+      case io::GgufType::kF32:
+      case io::GgufType::kF64:
+      case io::GgufType::kU64:
         first.push_back(value.number_at(i));
+        break;
+      default:
+        first.push_back(value.int_at(i));
     }
   }
   return {{"array_of", std::string(name(value.element_type()))},

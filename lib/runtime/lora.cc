@@ -400,6 +400,10 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
   }
   LoraAdapter adapter;
   const io::Json config = io::read_json(config_path);
+  if (io::find(config, "fine_tune_type") != nullptr) {
+    fail(ErrorKind::kUnsupported, config_path, ": fine_tune_type: an adapter of MLX, which has ",
+         "matrices of its own form; work it into the model with mlx_lm.fuse, and open that");
+  }
   const std::string weights = adapter_weights(directory);
   adapter.place = io::place_of(weights);
   FusedAdditions fused(config, model_config);
@@ -515,7 +519,8 @@ std::string lacking_addition(const LoraAdapter& adapter, const NamedArrays& mode
     return tensor.first.find(kExperts) != tensor.first.npos;
   });
   for (const auto& [name, array] : model_tensors) {
-    if (!name.ends_with(kWeight)) continue;
+    // What is replaced has no addition, also if it is named for one.
+    if (!name.ends_with(kWeight) || adapter.replaced.contains(name)) continue;
     if (!to_experts && name.find(kExperts) != name.npos) continue;
     const std::string path = name.substr(0, name.size() - kWeight.size());
     for (const std::string& target : adapter.targets) {

@@ -12,6 +12,7 @@
 #include "lib/runtime/convert.h"
 #include "lib/runtime/fused_inputs.h"
 #include "lib/runtime/language_model.h"
+#include "lib/runtime/tool_process.h"
 
 namespace lumen::runtime {
 namespace {
@@ -176,6 +177,9 @@ TEST_CASE("an adapter is read under the names of the model, its scale from alpha
     CHECK(contains(refusal(ErrorKind::kUnsupported, read), "changes the model's own weights"));
   }
   config["init_lora_weights"] = "gaussian";
+  config["fine_tune_type"] = "lora";  // as mlx-lm writes it
+  CHECK(contains(refusal(ErrorKind::kUnsupported, read), "mlx_lm.fuse"));
+  config.erase("fine_tune_type");
   read();
   std::filesystem::rename(place + "/adapter_model.safetensors", place + "/adapter_model.bin");
   read();  // an older name, of a file that is told by its content
@@ -315,6 +319,10 @@ TEST_CASE("an adapter of integers is refused by file and tensor") {
       refusal(ErrorKind::kUsage,
               [&] { read_adapter(place + "/adapter_model.safetensors", io::Json::object()); }),
       "name its directory"));
+  const auto outcome = testing::run_tool_process(
+      "lumen-run", {"-p", "a", "--lora", place + "/adapter_model.safetensors"});
+  CHECK(outcome.exit_code == 2);
+  CHECK(contains(outcome.err, "name its directory"));
 }
 
 TEST_CASE("additions to experts that do not fit the model or the config are refused") {
@@ -380,7 +388,10 @@ TEST_CASE("an adapter without what its config names is refused") {
   check_complete(adapter, model);  // a config that does not list them
   adapter.targets = {"up_proj"};
   CHECK(contains(refused(), "'model.layers.1.mlp.up_proj.lora_A.weight', but target_modules of "));
-  adapter.targets = {"model.layers.0.mlp.up_proj", "down_proj"};
+  adapter.targets = {"model.layers.0.mlp.up_proj", "down_proj", "lm_head"};
+  CHECK(contains(refused(), "'lm_head.lora_A.weight', but target_modules of "));
+  // A layer that modules_to_save names too is saved whole (PEFT 0.21.2).
+  adapter.replaced = {{"lm_head.weight", counting({5, 2})}};
   check_complete(adapter, model);
   const NamedArrays wider = {{"model.layers.0.mlp.up_proj.weight", counting({6, 3})},
                              {"model.layers.1.mlp.up_proj.weight", counting({6, 3})}};

@@ -52,7 +52,7 @@ void RunOptions::check() const {
   need(render_context.has_value(), render.has_value(), "--context", "--render TEMPLATE.jinja");
   need(now.has_value(), render.has_value(), "--now", "--render TEMPLATE.jinja");
   unsigned task = kChat | kAnswer | kClassify;
-  std::string place = "without one of --tokenize, --detokenize, --render, --batch and --logits";
+  std::string place = "without --tokenize or --detokenize";  // of what is not refused above
   for (const auto& one : tasks) {
     if (one.asked) task = one.task, place = str("with ", one.flag);
   }

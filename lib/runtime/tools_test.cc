@@ -128,6 +128,9 @@ TEST_CASE("options that make no sense together are refused") {
             .exit_code == 0);
   hint("lumen-run", {"--n-predict=5"}, "--max-tokens");
   hint("lumen-run", {"--typical", "0.9"}, "--typical-p");
+  hint("lumen-run", {"--kv-bits", "8"}, "--kv");
+  hint("lumen-run", {"--ignore-chat-template", "-p", "a"}, "--raw");
+  hint("lumen-convert", {"a.gguf", "b.gguf", "--split-max-size", "1G"}, "--shard-size");
   hint("lumen-run", {"--top-nsigma", "1"}, "--top-n-sigma");
   hint("lumen-run", {"--dry-sequence-breakers", "x"}, "--dry-sequence-breaker");
   hint("lumen-run", {"-m", "a.gguf"}, "MODEL without an option");
@@ -155,6 +158,8 @@ TEST_CASE("options without effect are refused by name") {
   refused("--max-tokens", {"--logits", "x.npy", "--ids", "[1]", "-n", "5"});
   refused("--stop", {"--logits", "x.npy", "--ids", "[1]", "--stop", "a"});
   refused("--special", {"-p", "a", "--special", "false"});
+  CHECK(contains(run_tool_process("lumen-run", {"-p", "a", "--special", "false"}).err,
+                 "--special has no effect without --tokenize or --detokenize\n"));
   refused("MODEL", {model, "--render", "x.jinja", "--context", "x.json"});
   refused("MODEL", {"--inspect", model, "x"}, "lumen-convert");
   refused("--type", {"--inspect", model, "--type", "q8_0"}, "lumen-convert");
@@ -539,6 +544,7 @@ TEST_CASE("inspect shows what a model holds") {
   REQUIRE(json["chat_templates"].contains("default"));
   const auto text = run_tool_process("lumen-convert", {"--inspect", model});
   REQUIRE(contains(text.out, "model.embed_tokens.weight"));
+  REQUIRE(contains(text.out, R"("first":[2,3,3,6,)"));  // types of tokens, which are integers
   require_error(run_tool_process("lumen-convert", {"--inspect", "/dev/null"}), 66, "lumen-convert");
   require_error(run_tool_process("lumen-convert", {"--inspect", model, "--tokenizer", "/no/such"}),
                 66, "lumen-convert");

@@ -99,6 +99,7 @@ void AddedTokens::split(std::string_view text, bool normalized, bool parse_speci
     }
     if (token.lstrip) begin = std::max(trailing_space(text.substr(0, begin)), done);
     if (token.rstrip) end += leading_space(text.substr(end));
+    if (begin >= end) continue;  // blanks that the token before took along
     if (done < begin) found({-1, done, begin});
     found({token.id, begin, end});
     done = end;

@@ -559,7 +559,9 @@ class SchemaCompiler {
                            json_.member(json_.other_name(names), content));
     }
     if (all.empty()) {
-      if (!other || most == 0u) return json_.bracketed('{', rules_.literal(""), '}');
+      if (!other || most == 0u) {
+        return least > 0 ? rules_.choice({}) : json_.bracketed('{', rules_.literal(""), '}');
+      }
       const uint32_t more = most ? *most - 1 : kUnbounded;
       const ExpressionId some =
           rules_.sequence({*other, rules_.repeat(json_.after_comma(*other), 0, more)});

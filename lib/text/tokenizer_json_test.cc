@@ -238,12 +238,15 @@ TEST_CASE("Added tokens are found before the model", "[tokenizer_json]") {
       {"id": 6, "content": "<s>", "special": true},
       {"id": 7, "content": "<s>>", "special": false, "normalized": false},
       {"id": 8, "content": "[M]", "special": true, "lstrip": true, "rstrip": true},
-      {"id": 9, "content": "word", "special": false, "single_word": true}])");
+      {"id": 9, "content": "word", "special": false, "single_word": true},
+      {"id": 10, "content": "\n", "normalized": false, "lstrip": true, "rstrip": true}])");
   const auto tokenizer = make(json);
-  CHECK(tokenizer->vocab_size() == 10);
+  CHECK(tokenizer->vocab_size() == 11);
   CHECK(tokenizer->encode("a<s>b") == Ids{1, 6, 2});
   CHECK(tokenizer->encode("a<s>>b") == Ids{1, 7, 2});
   CHECK(tokenizer->encode("a  [M] b") == Ids{1, 8, 2});
+  CHECK(tokenizer->encode("a[M]\n\nb") == Ids{1, 8, 2});  // tokenizers 0.23.3: no empty tokens
+  CHECK(tokenizer->encode("a\n\n\nb") == Ids{1, 10, 2});
   CHECK(tokenizer->encode("a word").back() == 9);
   CHECK(tokenizer->encode("words").back() != 9);
   CHECK(tokenizer->encode("<s>", {.parse_special = false}) == Ids{0, 0, 0});
