@@ -288,6 +288,35 @@ TEST_CASE("of a conversation the assistant's turns are learned, with their ends"
   }
 }
 
+TEST_CASE("a message with the weight 0 is read but not learned") {
+  const auto row = [](const std::string& first, const std::string& second) {
+    return str(R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant",)",
+               R"( "content": "Yo", "weight": )", first,
+               R"(}, {"role": "user", "content": "Bye"},)",
+               R"( {"role": "assistant", "content": "Ok", "weight": )", second, "}]}");
+  };
+  const auto learned = [&](const std::string& first, const std::string& second) {
+    std::string text = learned_of_row(row(first, second), false);
+    std::erase(text, '.');
+    return text;
+  };
+  CHECK(learned("1", "1.0") == "Yo<|im_end|>Ok<|im_end|>");
+  CHECK(learned("0", "null") == "Ok<|im_end|>");
+  CHECK(learned("1", "0") == "Yo<|im_end|>");
+  const auto refused = [](const std::string& text, const std::string& chat_template) {
+    return refusal(ErrorKind::kMalformed, [&] { learned_of_row(text, false, chat_template); });
+  };
+  CHECK(contains(refused(row("0", "0"), kChatMl), "(assistant) has another weight than 0; there"));
+  CHECK(
+      contains(refused(row("1", "0.5"), kChatMl), "\"weight\" is the number 0.5, expected 0 or 1"));
+  // Blocks of a template mark the answers of both.
+  const std::string marks =
+      "{{ messages | length }}{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}"
+      "{% else %}{% generation %}{{ m.content | upper }}{% endgeneration %}{% endif %}{% endfor %}";
+  CHECK(contains(learned_of_row(row("1", "1"), false, marks), "YO...OK"));
+  CHECK(contains(refused(row("0", "1"), marks), "cannot be found in what the chat template"));
+}
+
 // Real templates rewrite what they are given in many ways. Whatever is learned must be what the
 // assistant said, all of it and nothing else, or the rows must be refused.
 TEST_CASE("with the templates of real models only answers are learned") {

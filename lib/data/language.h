@@ -116,9 +116,13 @@ std::vector<FaqEntry> parse_faq(std::string_view text, BadRows& bad, SourceFile&
 void check_shown(const text::ChatTemplate& chat_template, const text::ChatInput& input,
                  const std::string& full);
 
-// Byte ranges of `full`, the rendered conversation, that the messages of `roles` said, in order;
-// those of the assistant with what ends the turn where that can be told. Throws Error(kMalformed)
-// if the template does not let them be found.
+// Whether a message is of one of `roles` and has no "weight": 0 (OpenAI's mark of what is not to be
+// learned).
+bool is_learned(const io::Json& message, const std::vector<std::string>& roles);
+
+// Byte ranges of `full`, the rendered conversation, that the messages of `roles` said which are
+// learned, in order; those of the assistant with what ends the turn where that can be told. Throws
+// Error(kMalformed) if the template does not let them be found.
 std::vector<text::ByteRange> said_by(const std::vector<std::string>& roles,
                                      const text::ChatTemplate& chat_template,
                                      const text::ChatInput& input, const std::string& full);

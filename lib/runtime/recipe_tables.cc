@@ -159,7 +159,8 @@ RecipeTable data_table(DataRecipe& d, std::function<std::vector<std::string>()> 
       .only_for(documents);
   t.key("mask", d.mask,
         {.choices = {"none", "prompt", "system", "user", "assistant", "tool"}, .min_items = 1},
-        "what is read but not learnt: none, prompt, or roles (prompt; of a new network none)")
+        "what is read but not learnt: none, prompt, or roles; messages with \"weight\": 0, too "
+        "(prompt; of a new network none)")
       .only_for({"jsonl"});
   t.key("image_size", d.image_size, between(0, 4096), "height and width; 0: the format's own")
       .only_for({"digits", "images"});
