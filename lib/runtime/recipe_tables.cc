@@ -264,7 +264,8 @@ RecipeTable group_table(const std::string& name, OptimizerGroup& g) {
   t.key("match", g.match, any(), "pattern on parameter names (*, ?)");
   t.key("lr_factor", g.lr_factor, between(0, 1e6),
         "their learning rate is lr times this; 0: frozen");
-  t.key("weight_decay", g.weight_decay, between(0, 1000), "theirs (the optimizer's)");
+  t.key("weight_decay", g.weight_decay, between(0, 1000),
+        "theirs, whatever no_decay says (the optimizer's)");
   return t.take();
 }
 
