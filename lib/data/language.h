@@ -62,7 +62,8 @@ class TextEncoder {
   // text::dropped_characters.
   std::string dropped_characters() const;
   // Whether there were conversations, of which none ends with one of TextTools::answer_ends that is
-  // learned, but for blanks.
+  // learned, but for blanks. Those whose last turn is not learned count if what is learned before
+  // it does not end so either.
   bool open_chats() const { return seen_chat_ && !seen_end_; }
 
   const text::Tokenizer& tokenizer() const { return *tools_.tokenizer; }
@@ -81,7 +82,8 @@ class TextEncoder {
                           std::optional<bool> parse_special);
   void add_bos(Document& document) const;
   void add_eos(Document& document, bool learned) const;
-  Document framed_chat(Document document);
+  // `ends_learned`: whether the last turn is learned.
+  Document framed_chat(Document document, bool ends_learned);
 
   const DataOptions& options_;
   TextTools tools_;

@@ -85,11 +85,10 @@ void TextEncoder::add_eos(Document& document, bool learned) const {
 }
 
 // A template ends its turns itself.
-Document TextEncoder::framed_chat(Document document) {
+Document TextEncoder::framed_chat(Document document, bool ends_learned) {
   add_bos(document);
   const bool ended = !document.ids.empty() && document.ids.back() == eos();
-  if (options_.add_eos.value_or(false) && !ended) add_eos(document, true);
-  seen_chat_ = true;
+  if (options_.add_eos.value_or(false) && !ended) add_eos(document, ends_learned);
   if (seen_end_) return document;
   const auto is_end = [&](int32_t id) {
     return std::find(tools_.answer_ends.begin(), tools_.answer_ends.end(), id) !=
@@ -98,9 +97,15 @@ Document TextEncoder::framed_chat(Document document) {
   const auto is_blank = [&](int32_t id) {
     return tokenizer().decode(std::span(&id, 1)).find_first_not_of(" \t\r\n") == std::string::npos;
   };
+  const auto is_behind = [&](int32_t id, bool learned) {
+    return ends_learned ? !is_end(id) && is_blank(id) : !learned;
+  };
   size_t last = document.ids.size();
-  while (last > 0 && !is_end(document.ids[last - 1]) && is_blank(document.ids[last - 1])) --last;
-  seen_end_ = last > 0 && document.learned[last - 1] && is_end(document.ids[last - 1]);
+  while (last > 0 && is_behind(document.ids[last - 1], document.learned[last - 1])) --last;
+  const bool closed = last > 0 && document.learned[last - 1] && is_end(document.ids[last - 1]);
+  seen_end_ = closed && ends_learned;
+  // A template may end an answer only where another turn follows, so that it is no proof.
+  seen_chat_ = seen_chat_ || ends_learned || !closed;
   return document;
 }
 
@@ -215,7 +220,7 @@ Document TextEncoder::chat(const io::Json& conversation) {
     Document document;
     document.ids = encode(full, {.add_special = false, .parse_special = true});
     document.learned.assign(document.ids.size(), true);
-    return framed_chat(std::move(document));
+    return framed_chat(std::move(document), true);
   }
   const auto ranges = said_by(options_.learn_roles, *tools_.chat_template, input, full);
   std::vector<size_t> offsets;
@@ -230,7 +235,7 @@ Document TextEncoder::chat(const io::Json& conversation) {
   for (size_t i = 0; i < encoded.at.size(); i += 2) {
     learn(tokenizer(), encoded.at[i], encoded.at[i + 1], document);
   }
-  return framed_chat(std::move(document));
+  return framed_chat(std::move(document), is_learned(input.messages.back(), options_.learn_roles));
 }
 
 }  // namespace lumen::data
