@@ -170,11 +170,36 @@ bool is_of(const io::Json& message, const std::vector<std::string>& roles) {
   return std::find(roles.begin(), roles.end(), io::get_string(message, "role")) != roles.end();
 }
 
+[[noreturn]] void refuse_hidden(const text::ChatTemplate& chat_template,
+                                const text::ChatInput& input, size_t number) {
+  fail(ErrorKind::kMalformed, "message ", number + 1, " (",
+       quoted(io::get_string(input.messages[number], "role")),
+       ") cannot be found in what the chat template ", quoted(chat_template.name()),
+       " makes of the conversation: it is changed, repeated or left out there, so what is to be "
+       "learned is not certain; use another template, or one with generation blocks");
+}
+
 }  // namespace
 
-bool is_learned(const io::Json& message, const std::vector<std::string>& roles) {
+bool has_weight(const io::Json& message) {
   const io::Json* weight = io::find_value(message, "weight");
-  return is_of(message, roles) && (weight == nullptr || *weight != 0);
+  return weight == nullptr || *weight != 0;
+}
+
+bool is_learned(const io::Json& message, const std::vector<std::string>& roles) {
+  return is_of(message, roles) && has_weight(message);
+}
+
+std::vector<ByteRange> said_without_weight(const text::ChatTemplate& chat_template,
+                                           const text::ChatInput& input, const std::string& full) {
+  std::vector<ByteRange> ranges;
+  for (size_t i = 0; i < input.messages.size(); ++i) {
+    if (has_weight(input.messages[i])) continue;
+    const auto range = said(chat_template, input, i, full);
+    if (!range) refuse_hidden(chat_template, input, i);
+    ranges.push_back(*range);
+  }
+  return ranges;
 }
 
 std::vector<ByteRange> said_by(const std::vector<std::string>& roles,
@@ -198,10 +223,7 @@ std::vector<ByteRange> said_by(const std::vector<std::string>& roles,
       auto marked = marked_by_template(chat_template, input);
       if (!marked.empty()) return marked;
     }
-    fail(ErrorKind::kMalformed, "message ", i + 1, " (", quoted(role),
-         ") cannot be found in what the chat template ", quoted(chat_template.name()),
-         " makes of the conversation: it is changed, repeated or left out there, so what is to be "
-         "learned is not certain; use another template, or one with generation blocks");
+    refuse_hidden(chat_template, input, i);
   }
   if (ranges.empty()) {
     std::vector<std::string> found;

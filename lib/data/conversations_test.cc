@@ -303,6 +303,9 @@ TEST_CASE("a message with the weight 0 is read but not learned") {
   CHECK(learned("1", "1.0") == "Yo<|im_end|>Ok<|im_end|>");
   CHECK(learned("0", "null") == "Ok<|im_end|>");
   CHECK(learned("1", "0") == "Yo<|im_end|>");
+  const std::string rest = learned_of_row(row("0", "1"), true);  // all but that message
+  CHECK(contains(rest, "user\nHi<|im_end|>\n<|im_start|>assistant\n..."));
+  CHECK(contains(rest, "assistant\nOk<|im_end|>"));
   const auto refused = [](const std::string& text, const std::string& chat_template) {
     return refusal(ErrorKind::kMalformed, [&] { learned_of_row(text, false, chat_template); });
   };

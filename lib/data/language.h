@@ -118,8 +118,9 @@ std::vector<FaqEntry> parse_faq(std::string_view text, BadRows& bad, SourceFile&
 void check_shown(const text::ChatTemplate& chat_template, const text::ChatInput& input,
                  const std::string& full);
 
-// Whether a message is of one of `roles` and has no "weight": 0 (OpenAI's mark of what is not to be
-// learned).
+// Whether a message may be learned: it has no "weight": 0 (OpenAI's mark of what is not), and is
+// learned: it is of one of `roles`, too.
+bool has_weight(const io::Json& message);
 bool is_learned(const io::Json& message, const std::vector<std::string>& roles);
 
 // Byte ranges of `full`, the rendered conversation, that the messages of `roles` said which are
@@ -128,5 +129,9 @@ bool is_learned(const io::Json& message, const std::vector<std::string>& roles);
 std::vector<text::ByteRange> said_by(const std::vector<std::string>& roles,
                                      const text::ChatTemplate& chat_template,
                                      const text::ChatInput& input, const std::string& full);
+// The same of all messages without weight.
+std::vector<text::ByteRange> said_without_weight(const text::ChatTemplate& chat_template,
+                                                 const text::ChatInput& input,
+                                                 const std::string& full);
 
 }  // namespace lumen::data
