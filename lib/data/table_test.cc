@@ -308,6 +308,20 @@ TEST_CASE("a label that is not used is a contradiction of options") {
                  "'y' is the label, which is not dropped"));
 }
 
+TEST_CASE("fewer samples than a batch takes make a smaller one") {
+  DataOptions options = options_for(write_table("x,y\n1,a\n2,b\n3,a\n"));
+  Batch batch;
+  for (const auto& [size, rows] : {std::pair(8, 3), std::pair(2, 2)}) {
+    options.batch = size;
+    open_stream(options, Split::kTrain, {})->next(batch);
+    CHECK(batch.fields.at("x").shape() == Shape{rows, 1});
+  }
+  options.batch = 8;
+  options.last_batch = LastBatch::kPad;
+  open_stream(options, Split::kTrain, {})->next(batch);
+  CHECK(batch.fields.at("x").shape() == Shape{8, 1});
+}
+
 TEST_CASE("integers as label are classes unless numbers are wanted") {
   DataOptions options = options_for(write_table("x,y\n1,10\n2,9\n3,-1\n"));
   options.integers_are_classes = false;

@@ -144,7 +144,7 @@ RecipeTable data_table(DataRecipe& d, std::function<std::vector<std::string>()> 
   t.key(
       "last_batch", d.last_batch, one_of({"auto", "drop", "pad", "keep"}),
       "samples at the end of an epoch that fill no batch: left out, filled up, or a smaller batch "
-      "(auto: drop, or pad if there is no other); evaluation has all");
+      "(auto: drop, or keep if there is no other); evaluation has all");
   t.key("on_bad_row", d.on_bad_row, one_of({"stop", "skip"}), "a row that cannot be read");
   t.key("max_length", d.max_length, between(1, limits::kContext),
         "tokens per row (model.context; with model.path at most 512; else 128)")
