@@ -109,7 +109,7 @@ struct DataOptions {
   bool prefetch = true;  // batches are made by a thread of their own
 
   // Language.
-  int64_t seq = 256;  // tokens per row
+  int64_t seq = 256;  // most tokens per row; rows of one document are as long as the longest
   bool pack = false;  // several documents per row; else one, padded (lines, jsonl, documents)
   std::optional<bool> add_bos;  // start tokens before documents; unset: as the tokenizer says, of
                                 // long texts none

@@ -225,6 +225,13 @@ class DocumentReader {
   std::shared_ptr<Documents> documents_ = std::make_shared<Documents>();
 };
 
+// Of the longest document: longer rows would hold nothing but padding there.
+int64_t most_targets(const Documents& documents) {
+  int64_t most = 1;
+  for (int64_t i = 0; i < documents.count(); ++i) most = std::max(most, documents.size(i) - 1);
+  return most;
+}
+
 Data open_documents(const DataOptions& options, TextEncoder& encoder) {
   Data data;
   DatasetInfo& info = data.info;
@@ -255,14 +262,15 @@ Data open_documents(const DataOptions& options, TextEncoder& encoder) {
     fail(ErrorKind::kMalformed, io::place_of(options.paths.front()),
          ": has no documents to train on", left_out);
   }
-  const RowSettings settings = {options.seq, options.pack, encoder.padding(), options.seed};
+  RowSettings settings = {options.seq, options.pack, encoder.padding(), options.seed};
+  if (!options.pack) settings.seq = std::min(options.seq, most_targets(*reader.documents()));
   data.train = make_rows(reader.documents(), split.train, settings, info.train_tokens);
   if (!split.eval.empty()) {
     data.eval = make_rows(reader.documents(), split.eval, settings, info.eval_tokens);
   }
   info.description =
       str(info.documents, " documents, ", info.train_tokens, " + ", info.eval_tokens,
-          " tokens to learn in rows of ", options.seq, options.pack ? ", packed" : "");
+          " tokens to learn in rows of ", settings.seq, options.pack ? ", packed" : "");
   return data;
 }
 

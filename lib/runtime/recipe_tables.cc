@@ -147,7 +147,7 @@ RecipeTable data_table(DataRecipe& d, std::function<std::vector<std::string>()> 
       "(auto: drop, or keep if there is no other); evaluation has all");
   t.key("on_bad_row", d.on_bad_row, one_of({"stop", "skip"}), "a row that cannot be read");
   t.key("max_length", d.max_length, between(1, limits::kContext),
-        "tokens per row (model.context; with model.path at most 512; else 128)")
+        "most tokens per row (model.context; with model.path at most 512; else 128)")
       .only_for(language);
   t.key("pack", d.pack, any(),
         "several documents per row, which do not see each other (text: with a separator)")
