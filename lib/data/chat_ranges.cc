@@ -166,32 +166,64 @@ void check_spelling(size_t message, const std::string& role,
        ", which is not learned; did you mean ", meant, "?");
 }
 
+bool is_of(const io::Json& message, const std::vector<std::string>& roles) {
+  return std::find(roles.begin(), roles.end(), io::get_string(message, "role")) != roles.end();
+}
+
+[[noreturn]] void refuse_hidden(const text::ChatTemplate& chat_template,
+                                const text::ChatInput& input, size_t number) {
+  fail(ErrorKind::kMalformed, "message ", number + 1, " (",
+       quoted(io::get_string(input.messages[number], "role")),
+       ") cannot be found in what the chat template ", quoted(chat_template.name()),
+       " makes of the conversation: it is changed, repeated or left out there, so what is to be "
+       "learned is not certain; use another template, or one with generation blocks");
+}
+
 }  // namespace
+
+bool has_weight(const io::Json& message) {
+  const io::Json* weight = io::find_value(message, "weight");
+  return weight == nullptr || *weight != 0;
+}
+
+bool is_learned(const io::Json& message, const std::vector<std::string>& roles) {
+  return is_of(message, roles) && has_weight(message);
+}
+
+std::vector<ByteRange> said_without_weight(const text::ChatTemplate& chat_template,
+                                           const text::ChatInput& input, const std::string& full) {
+  std::vector<ByteRange> ranges;
+  for (size_t i = 0; i < input.messages.size(); ++i) {
+    if (has_weight(input.messages[i])) continue;
+    const auto range = said(chat_template, input, i, full);
+    if (!range) refuse_hidden(chat_template, input, i);
+    ranges.push_back(*range);
+  }
+  return ranges;
+}
 
 std::vector<ByteRange> said_by(const std::vector<std::string>& roles,
                                const text::ChatTemplate& chat_template,
                                const text::ChatInput& input, const std::string& full) {
   std::vector<ByteRange> ranges;
+  const bool left_out = std::ranges::any_of(input.messages, [&](const io::Json& message) {
+    return is_of(message, roles) && !is_learned(message, roles);
+  });
   for (size_t i = 0; i < input.messages.size(); ++i) {
     const std::string role = io::get_string(input.messages[i], "role");
-    if (std::find(roles.begin(), roles.end(), role) == roles.end()) {
-      check_spelling(i, role, roles);
-      continue;
-    }
+    if (!is_of(input.messages[i], roles)) check_spelling(i, role, roles);
+    if (!is_learned(input.messages[i], roles)) continue;
     const auto range = said(chat_template, input, i, full);
     if (range) {
       ranges.push_back(*range);
       continue;
     }
-    // The author of the template may have marked what cannot be found from outside.
-    if (roles.size() == 1 && role == "assistant") {
+    // The author of the template may have marked what cannot be found from outside, of all answers.
+    if (roles.size() == 1 && role == "assistant" && !left_out) {
       auto marked = marked_by_template(chat_template, input);
       if (!marked.empty()) return marked;
     }
-    fail(ErrorKind::kMalformed, "message ", i + 1, " (", quoted(role),
-         ") cannot be found in what the chat template ", quoted(chat_template.name()),
-         " makes of the conversation: it is changed, repeated or left out there, so what is to be "
-         "learned is not certain; use another template, or one with generation blocks");
+    refuse_hidden(chat_template, input, i);
   }
   if (ranges.empty()) {
     std::vector<std::string> found;
@@ -201,7 +233,8 @@ std::vector<ByteRange> said_by(const std::vector<std::string>& roles,
       if (found.size() == 5) break;
     }
     fail(ErrorKind::kMalformed, "no message of the roles that are learned (", join(roles, ", "),
-         "); there are messages of ", join(found, ", "));
+         left_out ? ") has another weight than 0" : ")", "; there are messages of ",
+         join(found, ", "));
   }
   return ranges;
 }

@@ -38,10 +38,10 @@ TEST_CASE("of a prompt and its completion the completion is learned") {
   options.seq = 8;
   Batch batch;
   open_stream(options, Split::kTrain, {character.get(), nullptr})->next(batch);
-  CHECK(learned_of(batch, *character) == "...4<|endoftext|>...");
+  CHECK(learned_of(batch, *character) == "...4<|endoftext|>");
   options.learn_all = true;
   open_stream(options, Split::kTrain, {character.get(), nullptr})->next(batch);
-  CHECK(learned_of(batch, *character) == "+2=4<|endoftext|>...");
+  CHECK(learned_of(batch, *character) == "+2=4<|endoftext|>");
 }
 
 TEST_CASE("calls of tools are learned as objects, and refused where the template drops them") {
@@ -195,12 +195,12 @@ TEST_CASE("where the tokenizer names no end token, that of the model's config en
   options.seq = 6;
   Batch batch;
   open_stream(options, Split::kTrain, {tokenizer.get()})->next(batch);
-  CHECK(learned_of(batch, *tokenizer) == ".cd...");
+  CHECK(learned_of(batch, *tokenizer) == ".cd");
   open_stream(options, Split::kTrain, {tokenizer.get(), nullptr, 4})->next(batch);
-  CHECK(learned_of(batch, *tokenizer) == ".cd<end>..");
+  CHECK(learned_of(batch, *tokenizer) == ".cd<end>");
   options.add_eos = false;
   open_stream(options, Split::kTrain, {tokenizer.get(), nullptr, 4})->next(batch);
-  CHECK(learned_of(batch, *tokenizer) == ".cd...");
+  CHECK(learned_of(batch, *tokenizer) == ".cd");
 }
 
 TEST_CASE("a token never reaches over the boundary of what is learned") {
@@ -286,6 +286,38 @@ TEST_CASE("of a conversation the assistant's turns are learned, with their ends"
     CHECK(contains(learned, "user"));
     CHECK(std::count(learned.begin(), learned.end(), '\n') >= 9);
   }
+}
+
+TEST_CASE("a message with the weight 0 is read but not learned") {
+  const auto row = [](const std::string& first, const std::string& second) {
+    return str(R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant",)",
+               R"( "content": "Yo", "weight": )", first,
+               R"(}, {"role": "user", "content": "Bye"},)",
+               R"( {"role": "assistant", "content": "Ok", "weight": )", second, "}]}");
+  };
+  const auto learned = [&](const std::string& first, const std::string& second) {
+    std::string text = learned_of_row(row(first, second), false);
+    std::erase(text, '.');
+    return text;
+  };
+  CHECK(learned("1", "1.0") == "Yo<|im_end|>Ok<|im_end|>");
+  CHECK(learned("0", "null") == "Ok<|im_end|>");
+  CHECK(learned("1", "0") == "Yo<|im_end|>");
+  const std::string rest = learned_of_row(row("0", "1"), true);  // all but that message
+  CHECK(contains(rest, "user\nHi<|im_end|>\n<|im_start|>assistant\n..."));
+  CHECK(contains(rest, "assistant\nOk<|im_end|>"));
+  const auto refused = [](const std::string& text, const std::string& chat_template) {
+    return refusal(ErrorKind::kMalformed, [&] { learned_of_row(text, false, chat_template); });
+  };
+  CHECK(contains(refused(row("0", "0"), kChatMl), "(assistant) has another weight than 0; there"));
+  CHECK(
+      contains(refused(row("1", "0.5"), kChatMl), "\"weight\" is the number 0.5, expected 0 or 1"));
+  // Blocks of a template mark the answers of both.
+  const std::string marks =
+      "{{ messages | length }}{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}"
+      "{% else %}{% generation %}{{ m.content | upper }}{% endgeneration %}{% endif %}{% endfor %}";
+  CHECK(contains(learned_of_row(row("1", "1"), false, marks), "YO...OK"));
+  CHECK(contains(refused(row("0", "1"), marks), "cannot be found in what the chat template"));
 }
 
 // Real templates rewrite what they are given in many ways. Whatever is learned must be what the
@@ -470,7 +502,7 @@ TEST_CASE("a template that hides who spoke is refused") {
   Batch batch;
   options.seq = 5;
   open_stream(options, Split::kTrain, {tokenizer.get(), &marked})->next(batch);
-  CHECK(learned_of(batch, *tokenizer) == ".B<|im_end|>..");
+  CHECK(learned_of(batch, *tokenizer) == ".B<|im_end|>");
 }
 
 TEST_CASE("a message that the template leaves out is refused") {

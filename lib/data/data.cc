@@ -105,7 +105,8 @@ std::unique_ptr<BatchStream> make_stream(const Data& data, Split split, const Da
   settings.last_batch = options.last_batch;
   const int64_t step = options.batch * options.batches_per_step;
   if (settings.last_batch == LastBatch::kAuto) {
-    settings.last_batch = dataset->samples() >= step ? LastBatch::kDrop : LastBatch::kPad;
+    // Where no step is full fillers would only take time.
+    settings.last_batch = dataset->samples() >= step ? LastBatch::kDrop : LastBatch::kKeep;
   }
   // Every sample is evaluated.
   if (!training && settings.last_batch == LastBatch::kDrop) settings.last_batch = LastBatch::kPad;

@@ -51,7 +51,7 @@ inline constexpr std::array<std::string_view, 2> kOnBadRowNames = {"stop", "skip
 
 // What becomes of the samples at the end of an epoch that do not fill a batch.
 enum class LastBatch {
-  kAuto,  // training: kDrop if there is a full batch, else kPad; evaluation: kPad
+  kAuto,  // training: kDrop, evaluation: kPad; kKeep if there are fewer samples than a step takes
   kDrop,  // not used in this epoch (another epoch drops others)
   kPad,   // filled up with samples whose targets do not count, so that all batches have one shape
   kKeep,  // a smaller batch
@@ -109,7 +109,7 @@ struct DataOptions {
   bool prefetch = true;  // batches are made by a thread of their own
 
   // Language.
-  int64_t seq = 256;  // tokens per row
+  int64_t seq = 256;  // most tokens per row; rows of one document are as long as the longest
   bool pack = false;  // several documents per row; else one, padded (lines, jsonl, documents)
   std::optional<bool> add_bos;  // start tokens before documents; unset: as the tokenizer says, of
                                 // long texts none

@@ -88,6 +88,11 @@ io::Json checked_message(const Row& row, const io::Json& message, std::vector<st
                          ", expected human or user, gpt or assistant, system, or tool; what other "
                          "roles a chat template has can stand in {\"messages\": …}"));
   }
+  if (const io::Json* weight = io::find_value(message, "weight");
+      weight != nullptr && *weight != 0 && *weight != 1) {
+    path.emplace_back("weight");
+    row.refuse(path, str("\"weight\" is ", io::describe(weight), ", expected 0 or 1"));
+  }
   io::Json converted = message;
   for (const char* key : {"from", "value"}) converted.erase(key);
   converted["role"] = role;

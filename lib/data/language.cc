@@ -32,22 +32,29 @@ std::string checked_text(const Source& source, BadRows& bad, SourceFile& file) {
 
 namespace {
 
-// Tokenizes in pieces that end at a line's end, so that a file may be longer than a prompt.
-std::vector<int32_t> encode_long(std::string_view text, TextEncoder& encoder) {
+// Appends the tokens of `text`, tokenized in pieces that end at a line's end, so that a file may be
+// longer than a prompt. Of long ones no second copy is made meanwhile, as that can be gigabytes.
+void encode_long(std::string_view text, TextEncoder& encoder, std::vector<int32_t>& ids) {
   constexpr size_t kPiece = 64 << 20;
-  std::vector<int32_t> ids;
-  while (!text.empty()) {
+  for (bool first = true; !text.empty(); first = false) {
     size_t size = text.size();
     if (size > kPiece) {
       const size_t line_end = text.rfind('\n', kPiece);
       size = line_end == text.npos || line_end == 0 ? kPiece : line_end + 1;
       while (size < text.size() && (text[size] & 0xC0) == 0x80) ++size;
     }
-    const auto piece = encoder.encode(text.substr(0, size), {.add_special = false});
-    ids.insert(ids.end(), piece.begin(), piece.end());
+    auto piece = encoder.encode(text.substr(0, size), {.add_special = false});
+    if (first && size < text.size()) {  // about as many tokens a byte for what follows
+      const size_t pieces = (text.size() + size - 1) / size;
+      ids.reserve(ids.size() + piece.size() / 16 * 17 * pieces);
+    }
+    if (ids.empty() && size == text.size()) {
+      ids = std::move(piece);
+    } else {
+      ids.insert(ids.end(), piece.begin(), piece.end());
+    }
     text.remove_prefix(size);
   }
-  return ids;
 }
 
 // The tokens of text files, with the end of text between them.
@@ -62,8 +69,7 @@ std::vector<int32_t> read_text(const std::vector<std::string>& paths, const Data
     const auto bos = encoder.tokenizer().special_ids().bos, eos = encoder.eos();
     if (!ids.empty() && eos && options.add_eos.value_or(true)) ids.push_back(*eos);
     if (bos && options.add_bos.value_or(false)) ids.push_back(*bos);
-    const auto more = with_context(source.place(), [&] { return encode_long(text, encoder); });
-    ids.insert(ids.end(), more.begin(), more.end());
+    with_context(source.place(), [&] { encode_long(text, encoder, ids); });
     file.samples = 1;
     info.files.push_back(std::move(file));
   }
@@ -225,6 +231,13 @@ class DocumentReader {
   std::shared_ptr<Documents> documents_ = std::make_shared<Documents>();
 };
 
+// Of the longest document: longer rows would hold nothing but padding there.
+int64_t most_targets(const Documents& documents) {
+  int64_t most = 1;
+  for (int64_t i = 0; i < documents.count(); ++i) most = std::max(most, documents.size(i) - 1);
+  return most;
+}
+
 Data open_documents(const DataOptions& options, TextEncoder& encoder) {
   Data data;
   DatasetInfo& info = data.info;
@@ -255,14 +268,15 @@ Data open_documents(const DataOptions& options, TextEncoder& encoder) {
     fail(ErrorKind::kMalformed, io::place_of(options.paths.front()),
          ": has no documents to train on", left_out);
   }
-  const RowSettings settings = {options.seq, options.pack, encoder.padding(), options.seed};
+  RowSettings settings = {options.seq, options.pack, encoder.padding(), options.seed};
+  if (!options.pack) settings.seq = std::min(options.seq, most_targets(*reader.documents()));
   data.train = make_rows(reader.documents(), split.train, settings, info.train_tokens);
   if (!split.eval.empty()) {
     data.eval = make_rows(reader.documents(), split.eval, settings, info.eval_tokens);
   }
   info.description =
       str(info.documents, " documents, ", info.train_tokens, " + ", info.eval_tokens,
-          " tokens to learn in rows of ", options.seq, options.pack ? ", packed" : "");
+          " tokens to learn in rows of ", settings.seq, options.pack ? ", packed" : "");
   return data;
 }
 

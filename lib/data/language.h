@@ -62,7 +62,8 @@ class TextEncoder {
   // text::dropped_characters.
   std::string dropped_characters() const;
   // Whether there were conversations, of which none ends with one of TextTools::answer_ends that is
-  // learned, but for blanks.
+  // learned, but for blanks. Those whose last turn is not learned count if what is learned before
+  // it does not end so either.
   bool open_chats() const { return seen_chat_ && !seen_end_; }
 
   const text::Tokenizer& tokenizer() const { return *tools_.tokenizer; }
@@ -81,7 +82,8 @@ class TextEncoder {
                           std::optional<bool> parse_special);
   void add_bos(Document& document) const;
   void add_eos(Document& document, bool learned) const;
-  Document framed_chat(Document document);
+  // `ends_learned`: whether the last turn is learned.
+  Document framed_chat(Document document, bool ends_learned);
 
   const DataOptions& options_;
   TextTools tools_;
@@ -116,11 +118,20 @@ std::vector<FaqEntry> parse_faq(std::string_view text, BadRows& bad, SourceFile&
 void check_shown(const text::ChatTemplate& chat_template, const text::ChatInput& input,
                  const std::string& full);
 
-// Byte ranges of `full`, the rendered conversation, that the messages of `roles` said, in order;
-// those of the assistant with what ends the turn where that can be told. Throws Error(kMalformed)
-// if the template does not let them be found.
+// Whether a message may be learned: it has no "weight": 0 (OpenAI's mark of what is not), and is
+// learned: it is of one of `roles`, too.
+bool has_weight(const io::Json& message);
+bool is_learned(const io::Json& message, const std::vector<std::string>& roles);
+
+// Byte ranges of `full`, the rendered conversation, that the messages of `roles` said which are
+// learned, in order; those of the assistant with what ends the turn where that can be told. Throws
+// Error(kMalformed) if the template does not let them be found.
 std::vector<text::ByteRange> said_by(const std::vector<std::string>& roles,
                                      const text::ChatTemplate& chat_template,
                                      const text::ChatInput& input, const std::string& full);
+// The same of all messages without weight.
+std::vector<text::ByteRange> said_without_weight(const text::ChatTemplate& chat_template,
+                                                 const text::ChatInput& input,
+                                                 const std::string& full);
 
 }  // namespace lumen::data

@@ -87,14 +87,19 @@ std::string header_text(const std::vector<std::string>& names) {
   return text;
 }
 
-void read_header(const CsvRow& row, Table& table) {
+// Names that are empty or there twice are those of columns in `dropped`, if at all: an index that
+// pandas wrote, a separator at the end of every line.
+void read_header(const CsvRow& row, const std::vector<std::string>& dropped, Table& table) {
+  const auto has = [](const std::vector<std::string>& list, const std::string& name) {
+    return std::find(list.begin(), list.end(), name) != list.end();
+  };
   std::vector<std::string> names;
   for (const CsvField& field : row.fields) {
-    if (field.text.empty() || std::find(names.begin(), names.end(), field.text) != names.end()) {
+    if ((field.text.empty() || has(names, field.text)) && !has(dropped, field.text)) {
       fail(ErrorKind::kMalformed, "line ", row.line, ", column ", field.column,
            ": the header has the name ", quoted(field.text),
            ", expected a name that is not empty and not there already: the first row names the "
-           "columns");
+           "columns (or name that in drop_columns, or say header = false)");
     }
     names.push_back(field.text);
   }
@@ -276,7 +281,7 @@ class TableReader {
 
   void read_file(const Source& source, Split split, SourceFile& file) {
     CsvReader reader(source.text());
-    read_header(reader.read_names(options_.header), table_);
+    read_header(reader.read_names(options_.header), options_.drop_columns, table_);
     if (used_.empty()) choose_columns();
     CsvRow row;
     for (bool more = true; more;) {
@@ -303,10 +308,15 @@ class TableReader {
   void choose_columns() {
     used_.assign(table_.header.size(), true);
     label_ = options_.label.empty() ? table_.header.size() - 1 : find(options_.label);
-    for (const std::string& name : options_.drop_columns) used_[find(name)] = false;
+    for (const std::string& name : options_.drop_columns) {
+      for (size_t i = find(name); i < used_.size(); ++i) {
+        if (table_.header[i] == name) used_[i] = false;
+      }
+    }
     if (!used_[label_]) {
-      throw DataOptionError("drop_columns", str(quoted(table_.header[label_]),
-                                                " is the label, which is not dropped"));
+      throw DataOptionError(
+          "drop_columns", str(quoted(table_.header[label_]), " is the label, which is not dropped",
+                              options_.label.empty() ? "; data.label names another" : ""));
     }
   }
 

@@ -237,7 +237,8 @@ TEST_CASE("a table that is not one is refused with the reason") {
   options.paths = {write_table("1,1,2\n0.1,0.2,5\n")};
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
                  "the header has the name '1', expected a name that is not empty and not there "
-                 "already: the first row names the columns"));
+                 "already: the first row names the columns (or name that in drop_columns, or say "
+                 "header = false)"));
   options.paths = {write_table("a,y\n1,x\n2,x\n")};
   CHECK(contains(refusal(ErrorKind::kMismatch, [&] { open_data(options); }),
                  "t.csv: the label column 'y' is 'x' in every row"));
@@ -249,6 +250,18 @@ TEST_CASE("a table that is not one is refused with the reason") {
   std::swap(options.paths, options.eval_paths);
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
                  options.paths[0] + ": the table has no rows to train on"));
+}
+
+TEST_CASE("columns without a name, or with one that is there twice, can be left out") {
+  DataOptions options = options_for(write_table(",x,x,z,y,\n0,1,2,3,a,\n1,2,3,4,b,\n"));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }), "column 1: "));
+  options.drop_columns = {""};
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }), "has the name 'x'"));
+  options.drop_columns = {"", "x"};
+  CHECK(contains(refusal(ErrorKind::kUsage, [&] { open_data(options); }),
+                 "'' is the label, which is not dropped; data.label names another"));
+  options.label = "y";
+  CHECK(open_data(options).info.feature_names == std::vector<std::string>{"z"});
 }
 
 TEST_CASE("the columns of a table without a header are numbered") {
@@ -293,6 +306,20 @@ TEST_CASE("a label that is not used is a contradiction of options") {
   CHECK_THROWS_AS(open_data(options), DataOptionError);
   CHECK(contains(refusal(ErrorKind::kUsage, [&] { open_data(options); }),
                  "'y' is the label, which is not dropped"));
+}
+
+TEST_CASE("fewer samples than a batch takes make a smaller one") {
+  DataOptions options = options_for(write_table("x,y\n1,a\n2,b\n3,a\n"));
+  Batch batch;
+  for (const auto& [size, rows] : {std::pair(8, 3), std::pair(2, 2)}) {
+    options.batch = size;
+    open_stream(options, Split::kTrain, {})->next(batch);
+    CHECK(batch.fields.at("x").shape() == Shape{rows, 1});
+  }
+  options.batch = 8;
+  options.last_batch = LastBatch::kPad;
+  open_stream(options, Split::kTrain, {})->next(batch);
+  CHECK(batch.fields.at("x").shape() == Shape{8, 1});
 }
 
 TEST_CASE("integers as label are classes unless numbers are wanted") {

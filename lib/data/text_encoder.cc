@@ -29,10 +29,11 @@ std::optional<std::vector<int32_t>> continued(const text::Tokenizer& tokenizer,
   return ids;
 }
 
-// Marks ids [begin, end) as learned: without the white space that a template puts after the control
-// token that ends the turn, for which a model is never asked, but with that token if it stands
-// right behind, or the model would not learn to stop.
-void learn(const text::Tokenizer& tokenizer, size_t begin, size_t end, Document& document) {
+// Marks ids [begin, end) as learned, or not: without the white space that a template puts after the
+// control token that ends the turn, for which a model is never asked, but with that token if it
+// stands right behind, or the model would not learn to stop.
+void mark_answer(const text::Tokenizer& tokenizer, size_t begin, size_t end, bool learned,
+                 Document& document) {
   for (size_t i = end; i > begin; --i) {
     if (!tokenizer.is_special(document.ids[i - 1])) continue;
     const auto rest = std::span(document.ids).subspan(i, end - i);
@@ -43,7 +44,7 @@ void learn(const text::Tokenizer& tokenizer, size_t begin, size_t end, Document&
     return tokenizer.is_special(document.ids[i]) && document.ids[i] != tokenizer.special_ids().bos;
   };
   if (end > begin && end < document.ids.size() && !ends_turn(end - 1) && ends_turn(end)) ++end;
-  for (size_t i = begin; i < end; ++i) document.learned[i] = true;
+  for (size_t i = begin; i < end; ++i) document.learned[i] = learned;
 }
 
 }  // namespace
@@ -85,11 +86,10 @@ void TextEncoder::add_eos(Document& document, bool learned) const {
 }
 
 // A template ends its turns itself.
-Document TextEncoder::framed_chat(Document document) {
+Document TextEncoder::framed_chat(Document document, bool ends_learned) {
   add_bos(document);
   const bool ended = !document.ids.empty() && document.ids.back() == eos();
-  if (options_.add_eos.value_or(false) && !ended) add_eos(document, true);
-  seen_chat_ = true;
+  if (options_.add_eos.value_or(false) && !ended) add_eos(document, ends_learned);
   if (seen_end_) return document;
   const auto is_end = [&](int32_t id) {
     return std::find(tools_.answer_ends.begin(), tools_.answer_ends.end(), id) !=
@@ -98,9 +98,15 @@ Document TextEncoder::framed_chat(Document document) {
   const auto is_blank = [&](int32_t id) {
     return tokenizer().decode(std::span(&id, 1)).find_first_not_of(" \t\r\n") == std::string::npos;
   };
+  const auto is_behind = [&](int32_t id, bool learned) {
+    return ends_learned ? !is_end(id) && is_blank(id) : !learned;
+  };
   size_t last = document.ids.size();
-  while (last > 0 && !is_end(document.ids[last - 1]) && is_blank(document.ids[last - 1])) --last;
-  seen_end_ = last > 0 && document.learned[last - 1] && is_end(document.ids[last - 1]);
+  while (last > 0 && is_behind(document.ids[last - 1], document.learned[last - 1])) --last;
+  const bool closed = last > 0 && document.learned[last - 1] && is_end(document.ids[last - 1]);
+  seen_end_ = closed && ends_learned;
+  // A template may end an answer only where another turn follows, so that it is no proof.
+  seen_chat_ = seen_chat_ || ends_learned || !closed;
   return document;
 }
 
@@ -211,13 +217,9 @@ Document TextEncoder::chat(const io::Json& conversation) {
   if (special.eos) input.eos_token = std::string(tokenizer().token_text(*special.eos));
   const std::string full = text::render_chat(*tools_.chat_template, input, {.now = kTemplateDate});
   check_shown(*tools_.chat_template, input, full);
-  if (options_.learn_all) {
-    Document document;
-    document.ids = encode(full, {.add_special = false, .parse_special = true});
-    document.learned.assign(document.ids.size(), true);
-    return framed_chat(std::move(document));
-  }
-  const auto ranges = said_by(options_.learn_roles, *tools_.chat_template, input, full);
+  const bool all = options_.learn_all;
+  const auto ranges = all ? said_without_weight(*tools_.chat_template, input, full)
+                          : said_by(options_.learn_roles, *tools_.chat_template, input, full);
   std::vector<size_t> offsets;
   for (const text::ByteRange& range : ranges) {
     offsets.push_back(range.begin);
@@ -226,11 +228,13 @@ Document TextEncoder::chat(const io::Json& conversation) {
   const Boundaries encoded = encode_parts(full, offsets, true);
   Document document;
   document.ids = encoded.ids;
-  document.learned.assign(document.ids.size(), false);
+  document.learned.assign(document.ids.size(), all);
   for (size_t i = 0; i < encoded.at.size(); i += 2) {
-    learn(tokenizer(), encoded.at[i], encoded.at[i + 1], document);
+    mark_answer(tokenizer(), encoded.at[i], encoded.at[i + 1], !all, document);
   }
-  return framed_chat(std::move(document));
+  const io::Json& last = input.messages.back();
+  return framed_chat(std::move(document),
+                     all ? has_weight(last) : is_learned(last, options_.learn_roles));
 }
 
 }  // namespace lumen::data

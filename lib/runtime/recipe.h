@@ -63,7 +63,7 @@ struct DataRecipe {
   bool prefetch = true;
   std::string last_batch = "auto";    // auto, drop, pad, keep
   std::string on_bad_row = "stop";    // stop, skip
-  std::optional<int64_t> max_length;  // tokens per row
+  std::optional<int64_t> max_length;  // most tokens per row
   bool pack = false;
   std::string separator;              // text: between documents; "": one long text
   std::string on_too_long = "error";  // error, truncate, skip, split

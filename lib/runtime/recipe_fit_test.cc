@@ -274,6 +274,14 @@ TEST_CASE("a chat template that does not end the last turn is told of, with what
       "{% if not loop.last %}<|im_end|>{% endif %}{% endfor %}";
   CHECK(told_of(between, one).size() == 1);
   CHECK(told_of(between, two).size() == 1);
+  // The last turn is the user's: of ends only the one before tells, and that little.
+  const std::string asks = lines_of(R"({"messages": [{"role": "user", "content": "Hi"},
+      {"role": "assistant", "content": "Yo"}, {"role": "user", "content": "Hi"}]})");
+  const std::vector<std::string> answers = {"data.mask=[\"prompt\"]"};
+  CHECK(told_of("", asks, answers).empty());
+  CHECK(told_of(open, asks, answers).size() == 1);
+  CHECK(told_of(between, asks, answers).empty());
+  CHECK(told_of(between, asks + one, answers).size() == 1);
   CHECK(told_of(open, "{\"text\": \"Hi\"}\n{\"text\": \"Yo\"}\n").empty());
   CHECK(told_of(open, "{\"prompt\": \"Hi\", \"completion\": \"Yo\"}\n").empty());
 }

@@ -144,10 +144,10 @@ RecipeTable data_table(DataRecipe& d, std::function<std::vector<std::string>()> 
   t.key(
       "last_batch", d.last_batch, one_of({"auto", "drop", "pad", "keep"}),
       "samples at the end of an epoch that fill no batch: left out, filled up, or a smaller batch "
-      "(auto: drop, or pad if there is no other); evaluation has all");
+      "(auto: drop, or keep if there is no other); evaluation has all");
   t.key("on_bad_row", d.on_bad_row, one_of({"stop", "skip"}), "a row that cannot be read");
   t.key("max_length", d.max_length, between(1, limits::kContext),
-        "tokens per row (model.context; with model.path at most 512; else 128)")
+        "most tokens per row (model.context; with model.path at most 512; else 128)")
       .only_for(language);
   t.key("pack", d.pack, any(),
         "several documents per row, which do not see each other (text: with a separator)")
@@ -159,7 +159,8 @@ RecipeTable data_table(DataRecipe& d, std::function<std::vector<std::string>()> 
       .only_for(documents);
   t.key("mask", d.mask,
         {.choices = {"none", "prompt", "system", "user", "assistant", "tool"}, .min_items = 1},
-        "what is read but not learnt: none, prompt, or roles (prompt; of a new network none)")
+        "what is read but not learnt: none, prompt, or roles; messages with \"weight\": 0, too "
+        "(prompt; of a new network none)")
       .only_for({"jsonl"});
   t.key("image_size", d.image_size, between(0, 4096), "height and width; 0: the format's own")
       .only_for({"digits", "images"});
@@ -263,7 +264,8 @@ RecipeTable group_table(const std::string& name, OptimizerGroup& g) {
   t.key("match", g.match, any(), "pattern on parameter names (*, ?)");
   t.key("lr_factor", g.lr_factor, between(0, 1e6),
         "their learning rate is lr times this; 0: frozen");
-  t.key("weight_decay", g.weight_decay, between(0, 1000), "theirs (the optimizer's)");
+  t.key("weight_decay", g.weight_decay, between(0, 1000),
+        "theirs, whatever no_decay says (the optimizer's)");
   return t.take();
 }
 
