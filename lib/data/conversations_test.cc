@@ -44,6 +44,27 @@ TEST_CASE("of a prompt and its completion the completion is learned") {
   CHECK(learned_of(batch, *character) == "+2=4<|endoftext|>");
 }
 
+TEST_CASE("of messages as prompt and completion those of the completion are learned") {
+  const std::string row =
+      R"({"prompt": [{"role": "user", "content": "A"}, {"role": "assistant", "content": "B"},)"
+      R"( {"role": "user", "content": "C"}], "completion": [{"role": "assistant",)"
+      R"( "content": "D"}, {"role": "user", "content": "E"}, {"role": "assistant",)"
+      R"( "content": "F"}]})";
+  const std::string learned = learned_of_row(row, false);
+  for (const char* text : {"D<|im_end|>", "F<|im_end|>"}) CHECK(contains(learned, text));
+  for (const char* text : {"A", "B", "C", "E"}) CHECK_FALSE(contains(learned, text));
+  const std::string all = learned_of_row(row, true);
+  for (const char* text : {"A", "B", "C", "D", "E", "F"}) CHECK(contains(all, text));
+
+  const auto refused = [](const std::string& bad) {
+    return refusal(ErrorKind::kMalformed, [&] { learned_of_row(bad, false); });
+  };
+  CHECK(contains(refused(R"({"prompt": [{"role": "user", "content": "A"}], "completion": "B"})"),
+                 "\"completion\" is the string 'B', expected an array of at least one message"));
+  CHECK(contains(refused(R"({"prompt": ["A"], "completion": []})"),
+                 "message 1 is the string 'A', expected an object with \"role\" and \"content\""));
+}
+
 TEST_CASE("calls of tools are learned as objects, and refused where the template drops them") {
   const std::string shows =
       "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}"

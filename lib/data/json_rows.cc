@@ -106,25 +106,48 @@ io::Json checked_message(const Row& row, const io::Json& message, std::vector<st
   return converted;
 }
 
-// The row with its conversation, which stands in `key`, in "messages".
-io::Json with_messages(const Row& row, const std::string& key) {
-  const io::Json& messages = *io::find(row.json(), key);
-  if (!messages.is_array() || messages.empty()) {
-    row.refuse({key}, str("\"", key, "\" is ", io::describe(&messages),
+// The messages that stand in `key`.
+io::Json checked_messages(const Row& row, const std::string& key) {
+  const io::Json* messages = io::find(row.json(), key);
+  if (messages == nullptr || !messages->is_array() || messages->empty()) {
+    row.refuse({key}, str("\"", key, "\" is ", io::describe(messages),
                           ", expected an array of at least one message"));
   }
   io::Json checked = io::Json::array();
-  for (size_t i = 0; i < messages.size(); ++i) {
+  for (size_t i = 0; i < messages->size(); ++i) {
+    const io::Json& message = (*messages)[i];
     const std::vector<std::string> path = {key, str(i)};
-    if (!messages[i].is_object()) {
-      row.refuse(path, str("message ", i + 1, " is ", io::describe(&messages[i]),
+    if (!message.is_object()) {
+      row.refuse(path, str("message ", i + 1, " is ", io::describe(&message),
                            ", expected an object with \"role\" and \"content\""));
     }
-    checked.push_back(checked_message(row, messages[i], path));
+    checked.push_back(checked_message(row, message, path));
   }
+  return checked;
+}
+
+// The row with its conversation, which stands in `key`, in "messages".
+io::Json with_messages(const Row& row, const std::string& key) {
   io::Json converted = row.json();
   converted.erase(key);
-  converted["messages"] = std::move(checked);
+  converted["messages"] = checked_messages(row, key);
+  return converted;
+}
+
+// TRL's {"prompt": [message, …], "completion": [message, …]} as {"messages": …}, of which the
+// prompt's have no weight unless it is learned, too
+// (https://huggingface.co/docs/trl/dataset_formats).
+io::Json messages_of_prompt(const Row& row, bool learns_prompt) {
+  io::Json messages = checked_messages(row, "prompt");
+  for (io::Json& message : messages) {
+    if (!learns_prompt) message["weight"] = 0;
+  }
+  for (io::Json& message : checked_messages(row, "completion")) {
+    messages.push_back(std::move(message));
+  }
+  io::Json converted = row.json();
+  for (const char* key : {"prompt", "completion"}) converted.erase(key);
+  converted["messages"] = std::move(messages);
   return converted;
 }
 
@@ -193,6 +216,10 @@ Document encode_json_row(const TextLine& line, TextEncoder& encoder) {
   }
   if (has("instruction") || has("output")) {
     const io::Json converted = messages_of_alpaca(row);
+    return in_row([&] { return encoder.chat(converted); });
+  }
+  if (has("prompt") && io::find(row.json(), "prompt")->is_array()) {
+    const io::Json converted = messages_of_prompt(row, encoder.learns_prompts());
     return in_row([&] { return encoder.chat(converted); });
   }
   if (has("prompt") || has("completion")) {

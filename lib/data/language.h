@@ -66,6 +66,7 @@ class TextEncoder {
   // it does not end so either.
   bool open_chats() const { return seen_chat_ && !seen_end_; }
 
+  bool learns_prompts() const { return options_.learn_all; }
   const text::Tokenizer& tokenizer() const { return *tools_.tokenizer; }
   // The end of text, if there is one.
   std::optional<int32_t> eos() const;
