@@ -30,11 +30,9 @@ Json read_optional(const std::string& path) {
   return is_regular_file(path) ? read_json(path) : Json::object();
 }
 
-// `directory` holds what PEFT or lumen-train trained with LoRA.
+// `directory` holds what PEFT, lumen-train or mlx-lm trained with LoRA.
 [[noreturn]] void fail_adapter(const std::string& directory) {
-  const std::string config = in_directory(directory, "adapter_config.json");
-  std::string base;
-  if (is_regular_file(config)) base = get_string(read_json(config), "base_model_name_or_path", "");
+  const std::string base = base_of_adapter(directory);
   fail(ErrorKind::kUnsupported, place_of(directory),
        ": this is a LoRA adapter, not a whole model: open its base model",
        base.empty() ? "" : " " + quoted(base), " and name this directory with --lora");
@@ -153,7 +151,8 @@ Weights open_weights(const std::string& directory, const Packing* packing) {
   }
   if (is_there(path, "pytorch_model.bin")) return weights_of(read_torch(path));
   if (is_there(path, "pytorch_model.bin.index.json")) return weights_of(read_torch_index(path));
-  for (const char* name : {"adapter_model.safetensors", "adapter_model.bin"}) {
+  for (const char* name :
+       {"adapter_model.safetensors", "adapter_model.bin", "adapters.safetensors"}) {
     if (is_there(path, name)) fail_adapter(directory);
   }
   path = only_checkpoint(directory);
@@ -312,6 +311,12 @@ void add_end_tokens(const Json& value, const std::string& source, std::vector<En
     }
     add_end_token(id.get<int64_t>(), source, tokens);
   }
+}
+
+std::string base_of_adapter(const std::string& directory) {
+  const Json config = read_optional(in_directory(directory, "adapter_config.json"));
+  const std::string base = get_string(config, "base_model_name_or_path", "");
+  return base.empty() ? get_string(config, "model", "") : base;
 }
 
 ChatTemplates read_chat_templates(const std::string& path) {

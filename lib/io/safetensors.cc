@@ -125,8 +125,10 @@ SafetensorsTensor make_tensor(std::string name, Entry entry) {
 
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 
+// MLX writes null where there are none.
 Metadata read_metadata(JsonScanner& scan) {
   Metadata metadata;
+  if (scan.accept_word("null")) return metadata;
   read_object(scan, [&](const std::string& key) { metadata.emplace_back(key, scan.string()); });
   std::vector<std::string_view> keys;
   for (const auto& [key, value] : metadata) keys.push_back(key);

@@ -47,6 +47,15 @@ TEST_CASE("safetensors of every type") {
   }
 }
 
+TEST_CASE("safetensors metadata may be null, as in files of MLX") {
+  const std::string entry = R"("a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})";
+  const auto file = parse_safetensors(
+      buffer_of(safetensors_file(R"({"__metadata__": null, )" + entry, 8)), "t.safetensors");
+  CHECK(file->metadata.empty());
+  CHECK(file->tensors.size() == 1);
+  CHECK(contains(header_refusal(R"({"__metadata__": true, )" + entry, 8), "expected an object"));
+}
+
 TEST_CASE("a safetensors file that ends in its header is one") {
   const std::string path = testing::temporary_directory() + "/cut.safetensors";
   std::ofstream(path) << std::string("\x90\x01\0\0\0\0\0\0{\"a\": ", 14);

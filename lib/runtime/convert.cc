@@ -86,8 +86,8 @@ void declare(CommandLine& line, ConvertOptions& options) {
   for (const GgufFileType& type : gguf_file_types()) types.emplace_back(type.name);
   line.add(choice_field("type", "of matrices (f16; GGUF: as is)", options.type, types));
   matters_to(kConvert);
-  line.add(path_field("lora", "ADAPTER",
-                      "work a LoRA adapter (PEFT directory, GGUF) into the weights", options.lora));
+  line.add(path_field("lora", "ADAPTER", "work a LoRA adapter (PEFT, MLX, GGUF) into the weights",
+                      options.lora));
   line.add(path_field("imatrix", "FILE",
                       "importance matrix of llama.cpp: what columns count when rounded",
                       options.imatrix));

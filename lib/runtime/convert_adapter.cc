@@ -30,10 +30,7 @@ constexpr std::string_view kWeightB = ".lora_B.weight";
 std::string base_name(const std::string& path, const ConvertOptions& options) {
   if (options.base) return *options.base;
   std::string base;
-  if (!io::is_regular_file(path)) {
-    base =
-        io::get_string(io::read_json(path + "/adapter_config.json"), "base_model_name_or_path", "");
-  }
+  if (!io::is_regular_file(path)) base = io::base_of_adapter(path);
   if (base.empty()) {
     fail(ErrorKind::kUsage, quoted(path),
          " does not say which model it is for: name that with --base MODEL");
@@ -191,7 +188,7 @@ int convert_adapter(const std::string& path, const ConvertOptions& options) {
   if (io::is_regular_file(path) == to_gguf) {
     fail(ErrorKind::kUsage, quoted(path), " is a LoRA adapter ",
          to_gguf ? "in GGUF, of which a PEFT directory can be made: name one instead of "
-                 : "as PEFT has it, of which a GGUF file can be made: name one instead of ",
+                 : "in a directory, of which a GGUF file can be made: name one instead of ",
          quoted(*options.output));
   }
   const DType dtype = requested_type(options).matrices;

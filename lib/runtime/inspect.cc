@@ -9,6 +9,7 @@
 #include "lib/io/mapped_file.h"
 #include "lib/io/torch_file.h"
 #include "lib/runtime/lora.h"
+#include "lib/runtime/mlx_adapter.h"
 #include "lib/runtime/output.h"
 #include "lib/runtime/prompt_format.h"
 
@@ -197,8 +198,9 @@ io::Json inspect_adapter(const std::string& path, std::shared_ptr<const io::Gguf
   files.tensors = io::read_tensors(adapter_weights(path));
   for (const auto& [name, array] : files.tensors) files.file_bytes += array.bytes();
   io::Json adapter = content_json(files);
-  adapter["format"] = "LoRA adapter, PEFT";
   adapter["config"] = io::read_json(path + "/adapter_config.json");
+  adapter["format"] =
+      is_mlx_adapter(adapter["config"]) ? "LoRA adapter, MLX" : "LoRA adapter, PEFT";
   return adapter;
 }
 

@@ -14,7 +14,7 @@ namespace lumen::runtime {
 // "error"; for one at `tokenizer_path` (unless "") throws as text::load_tokenizer.
 io::Json inspect_model(const io::ModelFiles& files, const std::string& tokenizer_path);
 
-// The same of the LoRA adapter in `path`, a PEFT directory or the GGUF file `gguf` (else null),
+// The same of the LoRA adapter in `path`, a directory or the GGUF file `gguf` (else null),
 // which has no tokenizer: "config" is its adapter_config.json. Throws Error as the readers.
 io::Json inspect_adapter(const std::string& path, std::shared_ptr<const io::GgufFile> gguf);
 

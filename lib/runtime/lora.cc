@@ -22,6 +22,7 @@
 #include "lib/nn/rope.h"
 #include "lib/ops/ops.h"
 #include "lib/runtime/fused_inputs.h"
+#include "lib/runtime/mlx_adapter.h"
 #include "lib/runtime/stored_layout.h"
 #include "lib/text/regex.h"
 
@@ -342,8 +343,7 @@ void move_multipliers(LoraAdapter& adapter, const io::Json& model_config, bool f
 LoraAdapter adapter_of_gguf(const std::string& path, const io::Json& model_config) {
   const bool is_weights = path.ends_with(".safetensors") || path.ends_with("adapter_model.bin");
   if (is_weights && !io::read_if_gguf(path)) {
-    fail(ErrorKind::kUsage, path,
-         ": the weights of an adapter in PEFT's form: name its directory, ",
+    fail(ErrorKind::kUsage, path, ": the weights of an adapter alone: name its directory, ",
          "which has adapter_config.json too");
   }
   const io::GgufAdapter file = io::read_gguf_adapter(path);
@@ -392,23 +392,25 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
   const std::string config_path = directory + "/adapter_config.json";
   if (!io::is_regular_file(config_path)) {
     std::error_code ignored;
-    fail(ErrorKind::kMissing, quoted(directory),
-         io::is_directory(directory)                   ? ": no adapter_config.json"
-         : std::filesystem::exists(directory, ignored) ? ": neither a directory nor a regular file"
-                                                       : ": no such file or directory",
-         "; a LoRA adapter is a directory as PEFT and lumen-train write it, or a GGUF file");
+    fail(
+        ErrorKind::kMissing, quoted(directory),
+        io::is_directory(directory)                   ? ": no adapter_config.json"
+        : std::filesystem::exists(directory, ignored) ? ": neither a directory nor a regular file"
+                                                      : ": no such file or directory",
+        "; a LoRA adapter is a directory as PEFT, lumen-train and mlx-lm write it, or a GGUF file");
   }
   LoraAdapter adapter;
-  const io::Json config = io::read_json(config_path);
-  if (io::find(config, "fine_tune_type") != nullptr) {
-    fail(ErrorKind::kUnsupported, config_path, ": fine_tune_type: an adapter of MLX, which has ",
-         "matrices of its own form; work it into the model with mlx_lm.fuse, and open that");
-  }
+  PeftForm form = {io::read_json(config_path), {}};
   const std::string weights = adapter_weights(directory);
   adapter.place = io::place_of(weights);
+  form.tensors = io::read_tensors(weights);
+  if (is_mlx_adapter(form.config)) {
+    with_context(io::place_of(directory), [&] { form = peft_form(form.config, form.tensors); });
+  }
+  const io::Json& config = form.config;
   FusedAdditions fused(config, model_config);
   std::map<std::string, std::string> paths;
-  for (const auto& [full, array] : io::read_tensors(weights)) {
+  for (const auto& [full, array] : form.tensors) {
     if (fused.take(full, array)) continue;
     const std::string name = model_name(full, model_config);
     add_tensor(adapter.place, full, name, array, adapter);
@@ -503,8 +505,12 @@ void work_in(LoraAdapter& adapter, const io::Json& model_config, NamedArrays& te
 
 std::string adapter_weights(const std::string& directory) {
   const std::string weights = directory + "/adapter_model.safetensors";
-  const std::string older = directory + "/adapter_model.bin";
-  return !io::is_regular_file(weights) && io::is_regular_file(older) ? older : weights;
+  if (io::is_regular_file(weights)) return weights;
+  for (const char* name : {"adapter_model.bin", kMlxAdapterWeights}) {
+    const std::string other = str(directory, "/", name);
+    if (io::is_regular_file(other)) return other;
+  }
+  return weights;
 }
 
 LoraAdapter read_adapter(const std::string& path, const io::Json& model_config) {

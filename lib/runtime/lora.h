@@ -1,5 +1,5 @@
 // LoRA adapters as PEFT writes them (adapter_config.json and adapter_model.safetensors in a
-// directory), or in a GGUF file as llama.cpp has them.
+// directory), as mlx-lm does (mlx_adapter.h), or in a GGUF file as llama.cpp has them.
 #pragma once
 
 #include <string>
@@ -27,7 +27,8 @@ struct LoraAdapter {
   std::vector<std::string> targets;
 };
 
-// The file of an adapter's directory that has its tensors: safetensors, or else a PyTorch file.
+// The file of an adapter's directory that has its tensors: PEFT's safetensors, or else a PyTorch
+// file, or mlx-lm's.
 std::string adapter_weights(const std::string& directory);
 
 // Reads the adapter in `path`, a directory or a GGUF file, for a model with this config;

@@ -177,14 +177,68 @@ TEST_CASE("an adapter is read under the names of the model, its scale from alpha
     CHECK(contains(refusal(ErrorKind::kUnsupported, read), "changes the model's own weights"));
   }
   config["init_lora_weights"] = "gaussian";
-  config["fine_tune_type"] = "lora";  // as mlx-lm writes it
-  CHECK(contains(refusal(ErrorKind::kUnsupported, read), "mlx_lm.fuse"));
-  config.erase("fine_tune_type");
   read();
   std::filesystem::rename(place + "/adapter_model.safetensors", place + "/adapter_model.bin");
   read();  // an older name, of a file that is told by its content
   io::write_file_atomically(place + "/adapter_model.bin", "\x80\x02}q.");
   CHECK(contains(refusal(ErrorKind::kMalformed, read), "Python pickle"));
+}
+
+TEST_CASE("an adapter of mlx-lm is the one that PEFT would have saved") {
+  const std::string ours = lumen::testing::temporary_directory(), theirs = ours + "/mlx";
+  std::filesystem::create_directory(theirs);
+  const std::string q = "model.layers.1.self_attn.q_proj.", embedding = "model.embed_tokens.";
+  const auto turned = [](const Array& matrix) {
+    return graph::permute(graph::constant(matrix), {1, 0}).eval();
+  };
+  const Array qa = counting({2, 4}), qb = counting({6, 2}), ea = counting({2, 9}),
+              eb = counting({4, 2}), magnitude = counting({6});
+  io::write_file_atomically(ours + "/adapter_config.json",
+                            R"({"r": 2, "lora_alpha": 6, "use_dora": true})");
+  io::write_safetensors(ours + "/adapter_model.safetensors",
+                        {{"base_model.model." + q + "lora_A.weight", qa},
+                         {"base_model.model." + q + "lora_B.weight", qb},
+                         {"base_model.model." + q + "lora_magnitude_vector.weight", magnitude},
+                         {"base_model.model." + embedding + "lora_embedding_A", ea},
+                         {"base_model.model." + embedding + "lora_embedding_B", eb}});
+  io::Json config = {{"fine_tune_type", "dora"},
+                     {"model", "some/model"},
+                     {"num_layers", 1},
+                     {"lora_parameters", {{"rank", 2}, {"scale", 3.0}, {"dropout", 0.0}}}};
+  NamedArrays tensors = {{q + "lora_a", turned(qa)},
+                         {q + "lora_b", turned(qb)},
+                         {q + "m", magnitude},
+                         {embedding + "lora_a", turned(ea)},
+                         {embedding + "lora_b", turned(eb)}};
+  const auto read = [&] {
+    io::write_file_atomically(theirs + "/adapter_config.json", config.dump());
+    io::write_safetensors(theirs + "/adapters.safetensors", tensors);
+    return read_adapter(theirs, io::Json::object());
+  };
+  const LoraAdapter expected = read_adapter(ours, io::Json::object()), adapter = read();
+  CHECK(adapter.options.rank == 2);
+  CHECK(adapter.options.scale == 3);
+  CHECK(adapter.options.scale == expected.options.scale);
+  REQUIRE(adapter.tensors.size() == 5);
+  for (const auto& [name, array] : expected.tensors) {
+    INFO(name);
+    CHECK(adapter.tensors.at(name).shape() == array.shape());
+    CHECK(values(adapter.tensors.at(name)) == values(array));
+  }
+  CHECK(io::base_of_adapter(theirs) == "some/model");
+
+  tensors["model.layers.1.mlp.switch_mlp.up_proj.lora_a"] = counting({2, 4});
+  CHECK(contains(refusal(ErrorKind::kUnsupported, read), "an addition to experts; work it in"));
+  tensors.erase("model.layers.1.mlp.switch_mlp.up_proj.lora_a");
+  tensors[q + "lora_a"] = counting({4});
+  CHECK(contains(refusal(ErrorKind::kMalformed, read), "is of f32 [4], expected a matrix"));
+  config["lora_parameters"].erase("rank");
+  CHECK(contains(refusal(ErrorKind::kMalformed, read), "rank"));
+  config.erase("lora_parameters");
+  CHECK(contains(refusal(ErrorKind::kMalformed, read),
+                 "lora_parameters is nothing, expected an object with \"rank\" and \"scale\""));
+  config["fine_tune_type"] = "full";
+  CHECK(contains(refusal(ErrorKind::kUnsupported, read), "mlx_lm.fuse"));
 }
 
 TEST_CASE("layers with an addition and more are found under the model's names") {

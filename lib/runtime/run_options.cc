@@ -147,8 +147,8 @@ void declare(CommandLine& line, RunOptions& options) {
                                 options.threads, 1, kMaxThreads));
   matters_to(kReading);
   line.add(choice_field("kv", "type of the KV cache (f16)", options.kv, {"f16", "f32", "q8_0"}));
-  Field lora = path_field("lora", "ADAPTER", "LoRA adapter to apply: PEFT directory or GGUF file",
-                          options.lora);
+  Field lora = path_field(
+      "lora", "ADAPTER", "LoRA adapter to apply: directory (PEFT, MLX) or GGUF file", options.lora);
   // Other tools apply all that are named: to leave one out would be another model without a word.
   lora.set = [set = lora.set, &options](std::string_view value) {
     if (options.lora) fail(ErrorKind::kUsage, "--lora is given twice; one adapter can be applied");

@@ -1,0 +1,25 @@
+// LoRA adapters as mlx-lm writes them (https://github.com/ml-explore/mlx-lm, mlx_lm/tuner):
+// adapter_config.json and adapters.safetensors in a directory.
+#pragma once
+
+#include "lib/io/json.h"
+#include "lib/nn/parameters.h"
+
+namespace lumen::runtime {
+
+inline constexpr const char* kMlxAdapterWeights = "adapters.safetensors";
+
+// Whether an adapter_config.json is one of mlx-lm.
+bool is_mlx_adapter(const io::Json& config);
+
+// The config and tensors of the same adapter in PEFT's form. A layer has "….lora_a" [in, rank] and
+// "….lora_b" [rank, out], and adds scale (x lora_a) lora_b, an embedding lora_a [vocab, rank]; of
+// DoRA "….m" [out], too. Throws Error: kUnsupported (another kind of training than LoRA and DoRA,
+// additions to experts), kMalformed (something missing, a factor that is no matrix of floats).
+struct PeftForm {
+  io::Json config;
+  NamedArrays tensors;
+};
+PeftForm peft_form(const io::Json& mlx_config, const NamedArrays& mlx_tensors);
+
+}  // namespace lumen::runtime
