@@ -10,68 +10,63 @@
 
 using lumen::ThreadPool;
 
-TEST_CASE("parallel_for covers every index once, whatever the thread count") {
+// Checks that loop(pool, count, grain, body) calls body for every index once, in ranges that begin
+// at whole grains and for which fits(begin, end, count, grain) is true.
+template <class Loop, class Fits>
+void check_cover(const Loop& loop, const Fits& fits) {
   for (int threads : {1, 2, 3, 8}) {
     ThreadPool pool(threads);
     for (int64_t count : {0, 1, 7, 64, 1000}) {
       for (int64_t grain : {1, 8, 100}) {
         std::vector<int> hits(count, 0);
-        pool.parallel_for(count, grain, [&](int64_t begin, int64_t end, int) {
+        std::atomic<int> wrong = 0;
+        loop(pool, count, grain, [&](int64_t begin, int64_t end, int thread) {
+          const bool right = thread >= 0 && thread < threads && begin < end && begin % grain == 0 &&
+                             fits(begin, end, count, grain);
+          if (!right) ++wrong;
           for (int64_t i = begin; i < end; ++i) ++hits[i];
         });
+        CHECK(wrong == 0);
         for (int hit : hits) REQUIRE(hit == 1);
       }
     }
   }
+}
+
+TEST_CASE("parallel_for covers every index once, whatever the thread count") {
+  check_cover([](ThreadPool& pool, int64_t count, int64_t grain,
+                 const auto& body) { pool.parallel_for(count, grain, body); },
+              [](int64_t, int64_t, int64_t, int64_t) { return true; });
 }
 
 TEST_CASE("parallel_pieces covers every index once, in pieces, whoever runs them") {
-  for (int threads : {1, 2, 3, 8}) {
-    ThreadPool pool(threads);
-    for (int64_t count : {0, 1, 7, 64, 1000}) {
-      for (int64_t grain : {1, 8}) {
-        std::vector<int> hits(count, 0);
-        std::atomic<int> wrong = 0;
-        pool.parallel_pieces(count, grain, 2 * grain, [&](int64_t begin, int64_t end, int thread) {
-          const bool right = thread >= 0 && thread < threads && begin < end &&
-                             end - begin <= 2 * grain && begin % grain == 0;
-          if (!right) ++wrong;
-          for (int64_t i = begin; i < end; ++i) ++hits[i];
-        });
-        CHECK(wrong == 0);
-        for (int hit : hits) REQUIRE(hit == 1);
-      }
-    }
-  }
+  check_cover(
+      [](ThreadPool& pool, int64_t count, int64_t grain, const auto& body) {
+        pool.parallel_pieces(count, grain, 2 * grain, body);
+      },
+      [](int64_t begin, int64_t end, int64_t, int64_t grain) { return end - begin <= 2 * grain; });
 }
 
-TEST_CASE("parallel_guided covers every index once, in shrinking pieces, whoever runs them") {
-  for (int threads : {1, 2, 3, 8}) {
+TEST_CASE("parallel_guided covers every index once, in pieces of whole grains") {
+  check_cover([](ThreadPool& pool, int64_t count, int64_t grain,
+                 const auto& body) { pool.parallel_guided(count, grain, body); },
+              [](int64_t, int64_t end, int64_t count, int64_t grain) {
+                return end % grain == 0 || end == count;
+              });
+}
+
+TEST_CASE("the pieces of parallel_guided are halves of what is left of a range") {
+  for (int threads : {2, 3, 8}) {
     ThreadPool pool(threads);
-    for (int64_t count : {0, 1, 7, 64, 1000}) {
-      for (int64_t grain : {1, 8}) {
-        std::vector<int> hits(count, 0);
-        std::atomic<int> wrong = 0;
-        std::atomic<int64_t> longest = 0, pieces = 0;
-        pool.parallel_guided(count, grain, [&](int64_t begin, int64_t end, int thread) {
-          const bool right = thread >= 0 && thread < threads && begin < end && begin % grain == 0 &&
-                             (end % grain == 0 || end == count);
-          if (!right) ++wrong;
-          for (int64_t i = begin; i < end; ++i) ++hits[i];
-          for (int64_t seen = longest; seen < end - begin;) {
-            longest.compare_exchange_weak(seen, end - begin);
-          }
-          ++pieces;
-        });
-        CHECK(wrong == 0);
-        for (int hit : hits) REQUIRE(hit == 1);
-        if (count < 1000) continue;
-        // A range of 1000 / threads is halved down to a grain.
-        CHECK(longest <= 500 / threads + 2 * grain);
-        CHECK(longest >= 500 / threads - 2 * grain);
-        CHECK(pieces <= threads * 11);
+    std::atomic<int64_t> longest = 0, pieces = 0;
+    pool.parallel_guided(1024 * threads, 4, [&](int64_t begin, int64_t end, int) {
+      for (int64_t seen = longest; seen < end - begin;) {
+        longest.compare_exchange_weak(seen, end - begin);
       }
-    }
+      ++pieces;
+    });
+    CHECK(longest == 512);
+    CHECK(pieces == 9 * threads);  // 512, 256, …, 4 and the last 4
   }
 }
 
