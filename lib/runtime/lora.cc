@@ -400,17 +400,17 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
         "; a LoRA adapter is a directory as PEFT, lumen-train and mlx-lm write it, or a GGUF file");
   }
   LoraAdapter adapter;
-  PeftForm form = {io::read_json(config_path), {}};
+  io::Json config = io::read_json(config_path);
   const std::string weights = adapter_weights(directory);
   adapter.place = io::place_of(weights);
-  form.tensors = io::read_tensors(weights);
-  if (is_mlx_adapter(form.config)) {
-    with_context(io::place_of(directory), [&] { form = peft_form(form.config, form.tensors); });
+  NamedArrays tensors = io::read_tensors(weights);
+  if (is_mlx_adapter(config)) {
+    with_context(config_path, [&] { config = peft_config(config); });
+    with_context(adapter.place, [&] { tensors = peft_tensors(tensors); });
   }
-  const io::Json& config = form.config;
   FusedAdditions fused(config, model_config);
   std::map<std::string, std::string> paths;
-  for (const auto& [full, array] : form.tensors) {
+  for (const auto& [full, array] : tensors) {
     if (fused.take(full, array)) continue;
     const std::string name = model_name(full, model_config);
     add_tensor(adapter.place, full, name, array, adapter);

@@ -29,7 +29,7 @@ bool is_mlx_adapter(const io::Json& config) {
   return io::find(config, kKind) != nullptr;
 }
 
-PeftForm peft_form(const io::Json& mlx_config, const NamedArrays& mlx_tensors) {
+io::Json peft_config(const io::Json& mlx_config) {
   const std::string kind = io::get_string(mlx_config, kKind);
   if (kind != "lora" && kind != "dora") {
     fail(ErrorKind::kUnsupported, kKind, " is ", quoted(kind), ", known: lora, dora", kFuse);
@@ -40,12 +40,13 @@ PeftForm peft_form(const io::Json& mlx_config, const NamedArrays& mlx_tensors) {
          ", expected an object with \"rank\" and \"scale\"");
   }
   const int64_t rank = io::get_int(*parameters, "rank", 1, limits::kDim);
-  PeftForm form;
-  form.config = {
-      {"peft_type", "LORA"},
-      {"r", rank},
-      {"lora_alpha", io::get_number(*parameters, "scale", 0, 1e6) * static_cast<double>(rank)}};
+  const double scale = io::get_number(*parameters, "scale", 0, 1e6);
+  return {{"peft_type", "LORA"}, {"r", rank}, {"lora_alpha", scale * static_cast<double>(rank)}};
+}
+
+NamedArrays peft_tensors(const NamedArrays& mlx_tensors) {
   constexpr std::string_view kA = ".lora_a", kB = ".lora_b", kMagnitude = ".m";
+  NamedArrays tensors;
   for (const auto& [name, array] : mlx_tensors) {
     if (name.find(kMlxExperts) != name.npos) {
       fail(ErrorKind::kUnsupported, quoted(name), ": an addition to experts", kFuse);
@@ -54,16 +55,16 @@ PeftForm peft_form(const io::Json& mlx_config, const NamedArrays& mlx_tensors) {
       return n.substr(0, n.size() - end.size());
     };
     if (name.ends_with(kA)) {
-      form.tensors[layer(kA) + ".lora_A.weight"] = transposed(name, array);
+      tensors[layer(kA) + ".lora_A.weight"] = transposed(name, array);
     } else if (name.ends_with(kB)) {
-      form.tensors[layer(kB) + ".lora_B.weight"] = transposed(name, array);
+      tensors[layer(kB) + ".lora_B.weight"] = transposed(name, array);
     } else if (name.ends_with(kMagnitude)) {
-      form.tensors[layer(kMagnitude) + ".lora_magnitude_vector"] = array;
+      tensors[layer(kMagnitude) + ".lora_magnitude_vector"] = array;
     } else {
       fail(ErrorKind::kUnsupported, quoted(name), " is no part of an addition", kFuse);
     }
   }
-  return form;
+  return tensors;
 }
 
 }  // namespace lumen::runtime
