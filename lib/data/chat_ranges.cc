@@ -207,12 +207,15 @@ std::vector<ByteRange> said_by(const std::vector<std::string>& roles,
                                const text::ChatInput& input, const std::string& full) {
   std::vector<ByteRange> ranges;
   const bool left_out = std::ranges::any_of(input.messages, [&](const io::Json& message) {
-    return is_of(message, roles) && !is_learned(message, roles);
+    return is_of(message, roles) && !has_weight(message);
   });
   for (size_t i = 0; i < input.messages.size(); ++i) {
     const std::string role = io::get_string(input.messages[i], "role");
-    if (!is_of(input.messages[i], roles)) check_spelling(i, role, roles);
-    if (!is_learned(input.messages[i], roles)) continue;
+    if (!is_of(input.messages[i], roles)) {
+      check_spelling(i, role, roles);
+      continue;
+    }
+    if (!has_weight(input.messages[i])) continue;
     const auto range = said(chat_template, input, i, full);
     if (range) {
       ranges.push_back(*range);

@@ -151,10 +151,7 @@ Weights open_weights(const std::string& directory, const Packing* packing) {
   }
   if (is_there(path, "pytorch_model.bin")) return weights_of(read_torch(path));
   if (is_there(path, "pytorch_model.bin.index.json")) return weights_of(read_torch_index(path));
-  for (const char* name :
-       {"adapter_model.safetensors", "adapter_model.bin", "adapters.safetensors"}) {
-    if (is_there(path, name)) fail_adapter(directory);
-  }
+  if (is_regular_file(adapter_weights(directory))) fail_adapter(directory);
   path = only_checkpoint(directory);
   if (!path.empty()) return weights_of(read_torch(path));
   check_links(directory);
@@ -317,6 +314,15 @@ std::string base_of_adapter(const std::string& directory) {
   const Json config = read_optional(in_directory(directory, "adapter_config.json"));
   const std::string base = get_string(config, "base_model_name_or_path", "");
   return base.empty() ? get_string(config, "model", "") : base;
+}
+
+std::string adapter_weights(const std::string& directory) {
+  constexpr const char* kFirst = "adapter_model.safetensors";
+  for (const char* name : {kFirst, "adapter_model.bin", "adapters.safetensors"}) {
+    std::string path = in_directory(directory, name);
+    if (is_regular_file(path)) return path;
+  }
+  return in_directory(directory, kFirst);
 }
 
 ChatTemplates read_chat_templates(const std::string& path) {

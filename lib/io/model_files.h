@@ -128,9 +128,12 @@ Json language_model_config(Json config);
 // whether there is a tensor lm_head.weight. Throws Error(kMalformed).
 Json classic_config(Json config, bool has_head);
 
-// The model that the adapter_config.json of a LoRA adapter's directory says it was trained on; "" if
-// it does not.
+// The model that the adapter_config.json of a LoRA adapter's directory says it was trained on; ""
+// if it does not.
 std::string base_of_adapter(const std::string& directory);
+// The file with its tensors: PEFT's safetensors, or else a PyTorch file, or mlx-lm's. If none is
+// there the first.
+std::string adapter_weights(const std::string& directory);
 
 // The chat templates of a model's or an adapter's directory, or of a GGUF file; empty if it has
 // none. Throws Error(kMalformed) for a broken tokenizer_config.json, and as read_gguf.

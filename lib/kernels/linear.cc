@@ -84,7 +84,8 @@ void linear_few(ThreadPool& pool, const LinearArgs& args, const Halves* halves) 
   };
   const int64_t columns = halves ? args.weights.front().rows : total_rows(args.weights);
   const int64_t most = halves ? kPieceColsOfHalves : kPieceCols;
-  // Sixteen floats are a cache line of y, no two threads write the same one, and a panel's rows.
+  // Sixteen floats are a cache line of y, no two threads write the same one, and a panel's rows. A
+  // grain, the shortest piece, is a sixteenth of a thread's share, of long ones less.
   const int64_t sixteenth = round_up(divide_up(columns, 16 * pool.threads()), kPanelRows);
   const int64_t grain = std::min(sixteenth, halves ? kPieceColsOfHalves / 4 : kPieceCols);
   pool.parallel_guided(columns, grain, [&](int64_t begin, int64_t end, int thread) {

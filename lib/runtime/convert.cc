@@ -50,14 +50,12 @@ bool is_importance_matrix(const std::string& path, const io::GgufFile* gguf) {
 // Of llama2.c's files, which have no tokenizer and become directories.
 void check_tokenizer_option(const io::ModelFiles& files, const ConvertOptions& options) {
   const bool is_llama2c = files.format == io::ModelFormat::kLlama2c;
-  const bool is_bare =
-      files.format == io::ModelFormat::kHuggingFace && files.tokenizer_file.empty();
-  if (is_bare && options.tokenizer) {
-    fail(ErrorKind::kUsage,
-         "--tokenizer is for models of llama2.c: put the tokenizer's files into ",
-         quoted(files.path), " instead, which has none");
-  }
   if (!is_llama2c && options.tokenizer) {
+    if (files.format == io::ModelFormat::kHuggingFace && files.tokenizer_file.empty()) {
+      fail(ErrorKind::kUsage,
+           "--tokenizer is for models of llama2.c: put the tokenizer's files into ",
+           quoted(files.path), " instead, which has none");
+    }
     fail(ErrorKind::kUsage, "--tokenizer has no effect: ", quoted(files.path),
          " is converted with its own; it is for models of llama2.c");
   }

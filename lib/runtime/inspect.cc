@@ -195,7 +195,7 @@ io::Json inspect_adapter(const std::string& path, std::shared_ptr<const io::Gguf
     adapter["format"] = "LoRA adapter, GGUF";
     return adapter;
   }
-  files.tensors = io::read_tensors(adapter_weights(path));
+  files.tensors = io::read_tensors(io::adapter_weights(path));
   for (const auto& [name, array] : files.tensors) files.file_bytes += array.bytes();
   io::Json adapter = content_json(files);
   adapter["config"] = io::read_json(path + "/adapter_config.json");

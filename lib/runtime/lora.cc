@@ -362,7 +362,7 @@ LoraAdapter adapter_of_gguf(const std::string& path, const io::Json& model_confi
     if (!name.ends_with(kLoraA) || !is_embedding(name.substr(0, name.size() - kLoraA.size())))
       continue;
     Array& a = adapter.tensors.at(name);
-    if (a.shape().rank() == 2) a = graph::permute(graph::constant(a), {1, 0}).eval();
+    if (a.shape().rank() == 2) a = nn::turned(a);
   }
   adapter.options = scaled_by_rank(file.alpha, adapter.tensors);
   name_as_granite_hybrid(model_config, adapter.tensors, adapter.options);
@@ -401,7 +401,7 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
   }
   LoraAdapter adapter;
   io::Json config = io::read_json(config_path);
-  const std::string weights = adapter_weights(directory);
+  const std::string weights = io::adapter_weights(directory);
   adapter.place = io::place_of(weights);
   NamedArrays tensors = io::read_tensors(weights);
   if (is_mlx_adapter(config)) {
@@ -502,16 +502,6 @@ void work_in(LoraAdapter& adapter, const io::Json& model_config, NamedArrays& te
 }
 
 }  // namespace
-
-std::string adapter_weights(const std::string& directory) {
-  const std::string weights = directory + "/adapter_model.safetensors";
-  if (io::is_regular_file(weights)) return weights;
-  for (const char* name : {"adapter_model.bin", kMlxAdapterWeights}) {
-    const std::string other = str(directory, "/", name);
-    if (io::is_regular_file(other)) return other;
-  }
-  return weights;
-}
 
 LoraAdapter read_adapter(const std::string& path, const io::Json& model_config) {
   return io::is_regular_file(path) ? adapter_of_gguf(path, model_config)

@@ -27,10 +27,6 @@ struct LoraAdapter {
   std::vector<std::string> targets;
 };
 
-// The file of an adapter's directory that has its tensors: PEFT's safetensors, or else a PyTorch
-// file, or mlx-lm's.
-std::string adapter_weights(const std::string& directory);
-
 // Reads the adapter in `path`, a directory or a GGUF file, for a model with this config;
 // rank_pattern and alpha_pattern are regular expressions for the end of a layer's path, as in PEFT.
 // Throws Error: kMissing (no such files), kMalformed (broken), kUnsupported (another PEFT method,

@@ -7,6 +7,7 @@
 #include "lib/io/atomic_file.h"
 #include "lib/io/safetensors.h"
 #include "lib/io/write_safetensors.h"
+#include "lib/nn/conv1d.h"
 #include "lib/nn/rope.h"
 #include "lib/ops/ops.h"
 #include "lib/runtime/convert.h"
@@ -188,9 +189,6 @@ TEST_CASE("an adapter of mlx-lm is the one that PEFT would have saved") {
   const std::string ours = lumen::testing::temporary_directory(), theirs = ours + "/mlx";
   std::filesystem::create_directory(theirs);
   const std::string q = "model.layers.1.self_attn.q_proj.", embedding = "model.embed_tokens.";
-  const auto turned = [](const Array& matrix) {
-    return graph::permute(graph::constant(matrix), {1, 0}).eval();
-  };
   const Array qa = counting({2, 4}), qb = counting({6, 2}), ea = counting({2, 9}),
               eb = counting({4, 2}), magnitude = counting({6});
   io::write_file_atomically(ours + "/adapter_config.json",
@@ -205,11 +203,11 @@ TEST_CASE("an adapter of mlx-lm is the one that PEFT would have saved") {
                      {"model", "some/model"},
                      {"num_layers", 1},
                      {"lora_parameters", {{"rank", 2}, {"scale", 3.0}, {"dropout", 0.0}}}};
-  NamedArrays tensors = {{q + "lora_a", turned(qa)},
-                         {q + "lora_b", turned(qb)},
+  NamedArrays tensors = {{q + "lora_a", nn::turned(qa)},
+                         {q + "lora_b", nn::turned(qb)},
                          {q + "m", magnitude},
-                         {embedding + "lora_a", turned(ea)},
-                         {embedding + "lora_b", turned(eb)}};
+                         {embedding + "lora_a", nn::turned(ea)},
+                         {embedding + "lora_b", nn::turned(eb)}};
   const auto read = [&] {
     io::write_file_atomically(theirs + "/adapter_config.json", config.dump());
     io::write_safetensors(theirs + "/adapters.safetensors", tensors);

@@ -6,7 +6,7 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
-#include "lib/graph/views.h"
+#include "lib/nn/conv1d.h"
 
 namespace lumen::runtime {
 namespace {
@@ -20,7 +20,7 @@ Array transposed(const std::string& name, const Array& factor) {
     fail(ErrorKind::kMalformed, "tensor ", quoted(name), " is of ", lumen::name(factor.dtype()),
          " ", to_string(factor.shape()), ", expected a matrix of floats");
   }
-  return graph::permute(graph::constant(factor), {1, 0}).eval();
+  return nn::turned(factor);
 }
 
 }  // namespace

@@ -7,8 +7,6 @@
 
 namespace lumen::runtime {
 
-inline constexpr const char* kMlxAdapterWeights = "adapters.safetensors";
-
 // Whether an adapter_config.json is one of mlx-lm.
 bool is_mlx_adapter(const io::Json& config);
 
