@@ -13,6 +13,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "lib/kernels/piece-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
@@ -33,7 +35,7 @@ inline constexpr int32_t kLargestBf16 = 0x7f7fffff;  // with the bits that round
 inline constexpr int32_t kQuiet = 0x00400000;        // of a NaN
 
 // The bits of x rounded to bfloat16, in the upper half of each lane; the lower half is zero.
-HWY_INLINE Ints rounded_to_bf16(Ints bits) {
+LUMEN_PIECE Ints rounded_to_bf16(Ints bits) {
   const IntTag d;
   const auto magnitude = hn::And(bits, hn::Set(d, kMagnitude));
   const auto odd = hn::And(hn::ShiftRight<16>(magnitude), hn::Set(d, 1));
@@ -53,7 +55,7 @@ struct Seen {
   Ints largest;  // bits of the largest magnitude
 };
 
-HWY_INLINE Ints round_to_low_part(Floats x, Ints high, Seen& seen) {
+LUMEN_PIECE Ints round_to_low_part(Floats x, Ints high, Seen& seen) {
   const IntTag d;
   const auto magnitude = hn::And(hn::BitCast(d, x), hn::Set(d, kMagnitude));
   const auto rest = hn::BitCast(d, hn::Sub(x, hn::BitCast(FloatTag(), high)));
@@ -66,7 +68,7 @@ HWY_INLINE Ints round_to_low_part(Floats x, Ints high, Seen& seen) {
 }
 
 // The upper halves of all lanes of a, then of b.
-HWY_INLINE void store_upper_halves(Ints a, Ints b, uint16_t* to) {
+LUMEN_PIECE void store_upper_halves(Ints a, Ints b, uint16_t* to) {
   const hn::Repartition<uint16_t, IntTag> d;
   hn::StoreU(hn::ConcatOdd(d, hn::BitCast(d, b), hn::BitCast(d, a)), d, to);
 }
@@ -106,7 +108,7 @@ void split_rows(const float* x, int64_t row_stride, uint16_t* high, uint16_t* lo
 }
 
 // The numbers of two columns as one lane per row.
-HWY_INLINE void store_pairs(Ints even, Ints odd, uint16_t* to) {
+LUMEN_PIECE void store_pairs(Ints even, Ints odd, uint16_t* to) {
   const IntTag d;
   const hn::RebindToUnsigned<IntTag> du;
   const auto first = hn::BitCast(d, hn::ShiftRight<16>(hn::BitCast(du, even)));

@@ -11,6 +11,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "lib/kernels/piece-inl.h"
 #include "lib/kernels/quant_blocks-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -38,7 +39,7 @@ HWY_INLINE hn::VFromD<D> load_quarters(D d, const uint8_t* p, int64_t step) {
 // Transposes four words each of sixteen rows, `stride` bytes apart: store(c, at, v) gets word c of
 // rows `at` onwards.
 template <class Store>
-HWY_INLINE void transpose_words(const uint8_t* x, int64_t stride, const Store& store) {
+LUMEN_PIECE void transpose_words(const uint8_t* x, int64_t stride, const Store& store) {
   const Words d;
   const hn::Repartition<uint64_t, Words> d64;
   constexpr int kLanes = hn::MaxLanes(d);
@@ -60,8 +61,8 @@ HWY_INLINE void transpose_words(const uint8_t* x, int64_t stride, const Store& s
 }
 
 // Sixteen rows of `cols` codes, `stride` apart, into a panel's order.
-HWY_INLINE void transpose_codes(const uint8_t* q, int64_t stride, int cols, int added,
-                                uint8_t* codes) {
+LUMEN_PIECE void transpose_codes(const uint8_t* q, int64_t stride, int cols, int added,
+                                 uint8_t* codes) {
   const hn::Repartition<uint8_t, Words> d8;
   const auto add = hn::Set(d8, static_cast<uint8_t>(added));
   for (int k = 0; k < cols; k += 16) {
@@ -72,7 +73,7 @@ HWY_INLINE void transpose_codes(const uint8_t* q, int64_t stride, int cols, int 
 }
 
 // [16][subs] floats to [subs][16].
-HWY_INLINE void transpose_scales(const float* x, int subs, float* to) {
+LUMEN_PIECE void transpose_scales(const float* x, int subs, float* to) {
   const hn::RebindToFloat<Words> df;
   for (int s = 0; s < subs; s += 4) {
     transpose_words(reinterpret_cast<const uint8_t*>(x + s), subs * int64_t{sizeof(float)},
@@ -130,7 +131,7 @@ void expand_codes_of(const Weight& w, int64_t row, int64_t rows, int64_t k, int6
 }
 
 // Codes of four columns a word, [16][4], at any address: as int16, [2][16][2].
-HWY_INLINE void widen_quad(const uint8_t* codes, int16_t* to) {
+LUMEN_PIECE void widen_quad(const uint8_t* codes, int16_t* to) {
   const hn::Repartition<uint8_t, Words> d8;
   const hn::RepartitionToWide<hn::Repartition<int8_t, Words>> d16;
   // Two codes of each word, to the upper bytes of its halves.

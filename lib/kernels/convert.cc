@@ -14,6 +14,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "lib/kernels/piece-inl.h"
 #include "lib/kernels/quant_blocks-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -79,7 +80,7 @@ void float_to_bfloat_row(const float* x, uint16_t* y, int64_t n) {
 
 // y[i] = scale[i / kSub] · q[i] (+ min[i / kSub]) for one block, rounding after each operation.
 template <class Format>
-HWY_INLINE void scale_codes(const int8_t* q, const float* scale, const float* min, float* y) {
+LUMEN_PIECE void scale_codes(const int8_t* q, const float* scale, const float* min, float* y) {
   const hn::CappedTag<float, 16> d;
   const hn::Rebind<int32_t, decltype(d)> di;
   const hn::Rebind<int8_t, decltype(d)> dq;

@@ -12,6 +12,7 @@
 
 #include "lib/kernels/float16-inl.h"
 #include "lib/kernels/math-inl.h"
+#include "lib/kernels/piece-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
@@ -22,6 +23,12 @@ using FloatVec = hn::Vec<Float>;
 // Half as many floats: what two-fold precision needs, since as many doubles fill a vector.
 using HalfFloat = hn::Rebind<float, hn::ScalableTag<double>>;
 
+// f(numbers…): where pieces are functions, one for all that call it.
+template <class F, class... Numbers>
+LUMEN_PIECE auto run_piece(const F& f, Numbers... numbers) {
+  return f(numbers...);
+}
+
 // out[i] = f(in[0][i], …, in[kInputs − 1][i]) by whole vectors of D, then a partial one.
 template <size_t kInputs, class D, class F>
 HWY_INLINE void map(D d, const float* const* in, float* out, int64_t n, const F& f) {
@@ -29,9 +36,9 @@ HWY_INLINE void map(D d, const float* const* in, float* out, int64_t n, const F&
   const auto count = static_cast<size_t>(n);
   size_t i = 0;
   const auto apply = [&](const auto& load) HWY_ATTR {
-    if constexpr (kInputs == 1) return f(d, load(in[0]));
-    if constexpr (kInputs == 2) return f(d, load(in[0]), load(in[1]));
-    if constexpr (kInputs == 3) return f(d, load(in[0]), load(in[1]), load(in[2]));
+    if constexpr (kInputs == 1) return run_piece(f, d, load(in[0]));
+    if constexpr (kInputs == 2) return run_piece(f, d, load(in[0]), load(in[1]));
+    if constexpr (kInputs == 3) return run_piece(f, d, load(in[0]), load(in[1]), load(in[2]));
   };
   for (; i + lanes <= count; i += lanes) {
     hn::StoreU(apply([&](const float* x) HWY_ATTR { return hn::LoadU(d, x + i); }), d, out + i);
@@ -155,12 +162,12 @@ HWY_INLINE void run_step(const float* a, const float* b, const float* c, const L
   }
 }
 
-// The steps of a chain for kVectors vectors from element `at` on; kKeeps: the result of the last
-// one is left in `last`.
-template <bool kKeeps, int kVectors, class Load, class Store>
-HWY_INLINE void run_steps(std::span<const ChainStep> steps, const float* const* registers,
-                          float* const* results, int64_t at, const Load& load, const Store& store,
-                          FloatVec (&last)[kVectors]) {
+// The steps of a chain for kVectors vectors from element `at` on, all of whose results but those of
+// `kept`, which stay in `last`, are stored.
+template <int kVectors, class Load, class Store>
+LUMEN_PIECE void run_steps(std::span<const ChainStep> steps, const ChainStep* kept,
+                           const float* const* registers, float* const* results, int64_t at,
+                           const Load& load, const Store& store, FloatVec (&last)[kVectors]) {
   constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(Float()));
   HWY_UNROLL(8)
   for (int v = 0; v < kVectors; ++v) last[v] = hn::Zero(Float());
@@ -220,57 +227,61 @@ HWY_INLINE void run_steps(std::span<const ChainStep> steps, const float* const* 
 #undef LUMEN_BINARY
 #undef LUMEN_UNARY
 #undef LUMEN_RUN
-    if (step.result == ChainStep::kBefore || (kKeeps && &step == &steps.back())) continue;
+    if (step.result == ChainStep::kBefore || &step == kept) continue;
     float* const target = results[step.result] + at;
     HWY_UNROLL(8)
     for (int v = 0; v < kVectors; ++v) store(last[v], target + v * kLanes);
   }
 }
 
-template <bool kNarrow>
-HWY_INLINE void chain_of(std::span<const ChainStep> steps, const float* const* registers,
-                         float* const* results, int64_t n, Bf16Result narrow) {
+// What `narrow` asks for, from element `at` on.
+template <int kVectors>
+HWY_INLINE void store_narrow(const FloatVec (&v)[kVectors], Bf16Result narrow, int64_t at) {
   const Float d;
   const hn::Repartition<uint16_t, Float> halves;
   constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(Float()));
-  constexpr int kVectors = 8;
-  const auto load = [](const float* p) HWY_ATTR { return hn::LoadU(Float(), p); };
-  const auto store = [](FloatVec x, float* p) HWY_ATTR { hn::StoreU(x, Float(), p); };
-  FloatVec last[kVectors], one[1];
-  int64_t at = 0;
-  for (; at + kVectors * kLanes <= n; at += kVectors * kLanes) {
-    run_steps<kNarrow>(steps, registers, results, at, load, store, last);
-    if constexpr (kNarrow) {
-      HWY_UNROLL(4)
-      for (int v = 0; v < kVectors; v += 2) {
-        uint16_t* const to = narrow.to + at + v * kLanes;
-        if (narrow.is_exact) {
-          hn::StoreU(
-              hn::ConcatOdd(halves, hn::BitCast(halves, last[v + 1]), hn::BitCast(halves, last[v])),
-              halves, to);
-        } else {
-          store_bfloats(d, last[v], last[v + 1], to);
-        }
-      }
+  uint16_t* const to = narrow.to + at;
+  HWY_UNROLL(4)
+  for (int i = 0; i + 1 < kVectors; i += 2) {
+    if (narrow.is_exact) {
+      hn::StoreU(hn::ConcatOdd(halves, hn::BitCast(halves, v[i + 1]), hn::BitCast(halves, v[i])),
+                 halves, to + i * kLanes);
+    } else {
+      store_bfloats(d, v[i], v[i + 1], to + i * kLanes);
     }
   }
-  for (; at + kLanes <= n; at += kLanes) {
-    run_steps<kNarrow>(steps, registers, results, at, load, store, one);
-    if constexpr (kNarrow) store_bfloat(d, one[0], narrow.to + at);
+  if constexpr (kVectors % 2 != 0) {
+    store_bfloat(d, v[kVectors - 1], to + (kVectors - 1) * kLanes);
   }
-  if (at == n) return;
-  const int64_t rest = n - at;
-  run_steps<kNarrow>(
-      steps, registers, results, at,
-      [=](const float* p) HWY_ATTR { return load_first(d, p, rest); },
-      [=](FloatVec x, float* p) HWY_ATTR { store_first(x, d, p, rest); }, one);
-  if constexpr (kNarrow) store_first(one[0], d, narrow.to + at, rest);
 }
 
 void chain(std::span<const ChainStep> steps, const float* const* registers, float* const* results,
-           int64_t n, Bf16Result last) {
-  last.to != nullptr ? chain_of<true>(steps, registers, results, n, last)
-                     : chain_of<false>(steps, registers, results, n, last);
+           int64_t n, Bf16Result narrow) {
+  const Float d;
+  constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(Float()));
+  // The emulation is slow to compile, and slow.
+  constexpr int kVectors = HWY_TARGET == HWY_EMU128 ? 1 : 8;
+  const auto load = [](const float* p) HWY_ATTR { return hn::LoadU(Float(), p); };
+  const auto store = [](FloatVec x, float* p) HWY_ATTR { hn::StoreU(x, Float(), p); };
+  const bool is_narrow = narrow.to != nullptr;
+  const ChainStep* const kept = is_narrow ? &steps.back() : nullptr;
+  FloatVec last[kVectors], one[1];
+  int64_t at = 0;
+  for (; at + kVectors * kLanes <= n; at += kVectors * kLanes) {
+    run_steps(steps, kept, registers, results, at, load, store, last);
+    if (is_narrow) store_narrow(last, narrow, at);
+  }
+  for (; at + kLanes <= n; at += kLanes) {
+    run_steps(steps, kept, registers, results, at, load, store, one);
+    if (is_narrow) store_narrow(one, narrow, at);
+  }
+  if (at == n) return;
+  const int64_t rest = n - at;
+  run_steps(
+      steps, kept, registers, results, at,
+      [=](const float* p) HWY_ATTR { return load_first(d, p, rest); },
+      [=](FloatVec x, float* p) HWY_ATTR { store_first(x, d, p, rest); }, one);
+  if (is_narrow) store_first(one[0], d, narrow.to + at, rest);
 }
 
 constexpr float kTwiceRootTwoOverPi = 1.59576912161f;

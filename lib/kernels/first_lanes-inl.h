@@ -12,6 +12,8 @@
 
 #include <cstdint>
 
+#include "lib/kernels/piece-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
@@ -22,7 +24,7 @@ inline constexpr bool kMasksMemory = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY
 
 // The first `count` ≤ Lanes(d) numbers at x, zeros in the other lanes; reads nothing beyond.
 template <class D>
-HWY_INLINE hn::VFromD<D> load_first(D d, const hn::TFromD<D>* x, int64_t count) {
+LUMEN_PIECE hn::VFromD<D> load_first(D d, const hn::TFromD<D>* x, int64_t count) {
   if (count == static_cast<int64_t>(hn::Lanes(d))) return hn::LoadU(d, x);
   if constexpr (kMasksMemory) {
     return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(count)), d, x);
@@ -36,7 +38,7 @@ HWY_INLINE hn::VFromD<D> load_first(D d, const hn::TFromD<D>* x, int64_t count) 
 // Writes the first `count` ≤ Lanes(d) lanes and nothing beyond. (A masked store of AVX2 takes some
 // 50 cycles on Zen 3, even of a whole vector.)
 template <class D>
-HWY_INLINE void store_first(hn::VFromD<D> v, D d, hn::TFromD<D>* x, int64_t count) {
+LUMEN_PIECE void store_first(hn::VFromD<D> v, D d, hn::TFromD<D>* x, int64_t count) {
   if (count == static_cast<int64_t>(hn::Lanes(d))) return hn::StoreU(v, d, x);
   if constexpr (kMasksMemory) {
     hn::BlendedStore(v, hn::FirstN(d, static_cast<size_t>(count)), d, x);

@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "lib/kernels/first_lanes-inl.h"
+#include "lib/kernels/piece-inl.h"
 #include "lib/tensor/dtype.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -38,7 +39,7 @@ HWY_INLINE void store_bits(uint16_t bits, uint16_t* y) {
 
 // float(x[i]) for Lanes(df) halves given as bits. Exact for all values, infinities and NaNs.
 template <class DF>
-HWY_INLINE hn::VFromD<DF> load_half(DF df, const uint16_t* x) {
+LUMEN_PIECE hn::VFromD<DF> load_half(DF df, const uint16_t* x) {
   const hn::Rebind<uint16_t, DF> du16;
   const auto bits = hn::LoadU(du16, x);
   if constexpr (kNativeHalf) {
@@ -74,7 +75,7 @@ HWY_INLINE hn::VFromD<hn::RebindToUnsigned<DF>> number_in_upper(DF, hn::VFromD<D
 }
 // The same of any v, NaN staying NaN.
 template <class DF>
-HWY_INLINE hn::VFromD<hn::RebindToUnsigned<DF>> bfloat_in_upper(DF df, hn::VFromD<DF> v) {
+LUMEN_PIECE hn::VFromD<hn::RebindToUnsigned<DF>> bfloat_in_upper(DF df, hn::VFromD<DF> v) {
   const hn::RebindToUnsigned<DF> du;
   const auto quiet = hn::Or(hn::BitCast(du, v), hn::Set(du, 0x400000u));
   const auto is_nan = hn::RebindMask(du, hn::IsNaN(v));
@@ -83,7 +84,7 @@ HWY_INLINE hn::VFromD<hn::RebindToUnsigned<DF>> bfloat_in_upper(DF df, hn::VFrom
 
 // Rounds to nearest even; NaN stays NaN.
 template <class DF>
-HWY_INLINE void store_bfloat(DF df, hn::VFromD<DF> v, uint16_t* y) {
+LUMEN_PIECE void store_bfloat(DF df, hn::VFromD<DF> v, uint16_t* y) {
   const auto result = hn::ShiftRight<16>(bfloat_in_upper(df, v));
   hn::StoreU(
       hn::DemoteTo(hn::Rebind<uint16_t, DF>(), hn::BitCast(hn::RebindToSigned<DF>(), result)),
@@ -92,7 +93,7 @@ HWY_INLINE void store_bfloat(DF df, hn::VFromD<DF> v, uint16_t* y) {
 
 // The same of two vectors.
 template <class DF>
-HWY_INLINE void store_bfloats(DF df, hn::VFromD<DF> v, hn::VFromD<DF> w, uint16_t* y) {
+LUMEN_PIECE void store_bfloats(DF df, hn::VFromD<DF> v, hn::VFromD<DF> w, uint16_t* y) {
   const hn::Repartition<uint16_t, DF> du16;
   const auto store = [&](auto first, auto second) HWY_ATTR {
     hn::StoreU(hn::ConcatOdd(du16, hn::BitCast(du16, second), hn::BitCast(du16, first)), du16, y);
@@ -110,14 +111,14 @@ HWY_INLINE void store_bfloats(DF df, hn::VFromD<DF> v, hn::VFromD<DF> w, uint16_
 
 // v rounded so, as floats.
 template <class DF>
-HWY_INLINE hn::VFromD<DF> rounded_to_bfloat(DF df, hn::VFromD<DF> v) {
+LUMEN_PIECE hn::VFromD<DF> rounded_to_bfloat(DF df, hn::VFromD<DF> v) {
   const hn::RebindToUnsigned<DF> du;
   return hn::BitCast(df, hn::And(bfloat_in_upper(df, v), hn::Set(du, 0xFFFF0000u)));
 }
 
 // Rounds to nearest even; NaN stays NaN.
 template <class DF>
-HWY_INLINE void store_half(DF df, hn::VFromD<DF> v, uint16_t* y) {
+LUMEN_PIECE void store_half(DF df, hn::VFromD<DF> v, uint16_t* y) {
   if constexpr (kNativeHalf) {
     const auto half = hn::DemoteTo(hn::Rebind<hwy::float16_t, DF>(), v);
     hn::StoreU(hn::BitCast(hn::Rebind<uint16_t, DF>(), half), hn::Rebind<uint16_t, DF>(), y);

@@ -11,6 +11,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "lib/kernels/piece-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
@@ -44,8 +46,8 @@ GemmTile tile_f64_kernel() {
 // block b of a vector holds rows 4b to 4b + 3. What lies in a line is read at once: rows a multiple
 // of 4 KiB apart push each other out of L1.
 template <int kFours, class D>
-HWY_INLINE void transpose_fours(D d, const float* x, int64_t row_stride, float* panel,
-                                int64_t width) {
+LUMEN_PIECE void transpose_fours(D d, const float* x, int64_t row_stride, float* panel,
+                                 int64_t width) {
   constexpr int kRows = hn::MaxLanes(D());
   hn::VFromD<D> row[kFours][4];
   for (int i = 0; i < 4; ++i) {
@@ -85,8 +87,8 @@ HWY_INLINE int64_t transpose_groups(const float* x, int64_t row_stride, int64_t 
 }
 
 // Two rows of whole vectors of four columns, to rows of two columns.
-HWY_INLINE void transpose_pair(const float* x, int64_t row_stride, int64_t whole_depth,
-                               float* panel, int64_t width) {
+LUMEN_PIECE void transpose_pair(const float* x, int64_t row_stride, int64_t whole_depth,
+                                float* panel, int64_t width) {
   const hn::CappedTag<float, 4> d;
   const hn::Half<decltype(d)> half;
   for (int64_t k = 0; k < whole_depth; k += 4, panel += 4 * width) {

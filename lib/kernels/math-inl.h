@@ -15,6 +15,8 @@
 #include <cfloat>
 #include <limits>
 
+#include "lib/kernels/piece-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
@@ -57,7 +59,7 @@ struct Whole {
 // The integer nearest to a · b, |a · b| < 2^22; beyond that anything. The last bit of the shifted
 // product is worth 1.
 template <class D>
-HWY_INLINE Whole<D> round_product(D d, hn::Vec<D> a, hn::Vec<D> b) {
+LUMEN_PIECE Whole<D> round_product(D d, hn::Vec<D> a, hn::Vec<D> b) {
   const hn::RebindToSigned<D> di;
   const auto shift = hn::Set(d, 0x1.8p23f);
   const auto sum = hn::MulAdd(a, b, shift);
@@ -109,7 +111,7 @@ HWY_INLINE hn::Vec<D> exp_unit(D d, hn::Vec<D> x, hn::Vec<D> n) {
 
 // ≤ 2 ulp; overflows to +inf, underflows through denormals to 0.
 template <class D>
-HWY_INLINE hn::Vec<D> exp_vector(D d, hn::Vec<D> x) {
+LUMEN_PIECE hn::Vec<D> exp_vector(D d, hn::Vec<D> x) {
   // Beyond the clamp the result is 0 or inf; clamping keeps n small.
   const auto clamped = hn::Min(hn::Max(x, hn::Set(d, -104.0f)), hn::Set(d, 89.0f));
   const auto n = round_product(d, clamped, hn::Set(d, kLog2E));
@@ -122,7 +124,7 @@ inline constexpr float kSameBelow = 0x1p-25f;
 
 // e^x − 1 = 2 (h (e^r − 1) + (h − ½)) with h = 2^(n − 1), which is finite where e^x is. ≤ 2 ulp.
 template <class D>
-HWY_INLINE hn::Vec<D> expm1_vector(D d, hn::Vec<D> x) {
+LUMEN_PIECE hn::Vec<D> expm1_vector(D d, hn::Vec<D> x) {
   const hn::RebindToSigned<D> di;
   // Below the clamp the result is −1, above it inf.
   const auto clamped = hn::Min(hn::Max(x, hn::Set(d, -20.0f)), hn::Set(d, 89.0f));
@@ -136,7 +138,7 @@ HWY_INLINE hn::Vec<D> expm1_vector(D d, hn::Vec<D> x) {
 // e^x for x ≤ 0 (softmax), and up to 87, where the scale of the result is still a normal number:
 // results below the smallest normal number become 0; NaN stays NaN.
 template <class D>
-HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
+LUMEN_PIECE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
   const auto n = round_product(d, x, hn::Set(d, kLog2E));
   const auto y = scale_normal(d, exp_unit(d, x, n.value), n);
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.0f)), y);
@@ -152,7 +154,7 @@ HWY_INLINE hn::Vec<D> exp2_unit(D d, hn::Vec<D> r) {
 
 // 2^x = 2^n · 2^r with n = round(x). ≤ 2 ulp.
 template <class D>
-HWY_INLINE hn::Vec<D> exp2_vector(D d, hn::Vec<D> x) {
+LUMEN_PIECE hn::Vec<D> exp2_vector(D d, hn::Vec<D> x) {
   const auto clamped = hn::Min(hn::Max(x, hn::Set(d, -151.0f)), hn::Set(d, 129.0f));
   const auto n = round_product(d, clamped, hn::Set(d, 1.0f));
   const auto y = exp2_unit(d, hn::Sub(clamped, n.value));
@@ -161,7 +163,7 @@ HWY_INLINE hn::Vec<D> exp2_vector(D d, hn::Vec<D> x) {
 
 // 2^x for x ≤ 0, as exp_nonpositive.
 template <class D>
-HWY_INLINE hn::Vec<D> exp2_nonpositive(D d, hn::Vec<D> x) {
+LUMEN_PIECE hn::Vec<D> exp2_nonpositive(D d, hn::Vec<D> x) {
   const auto n = round_product(d, x, hn::Set(d, 1.0f));
   const auto y = scale_normal(d, exp2_unit(d, hn::Sub(x, n.value)), n);
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), y);
@@ -170,7 +172,7 @@ HWY_INLINE hn::Vec<D> exp2_nonpositive(D d, hn::Vec<D> x) {
 // 2^x for x ≤ 126 in fewer steps, relative error 2.6e-6: 2^⌊x⌋ · 2^r with r in [0, 1). −inf and all
 // that underflows give 0 or next to nothing, NaN stays NaN.
 template <class D>
-HWY_INLINE hn::Vec<D> exp2_coarse(D d, hn::Vec<D> x) {
+LUMEN_PIECE hn::Vec<D> exp2_coarse(D d, hn::Vec<D> x) {
   static constexpr float kPower[] = {1.00000262f, 0.693003833f, 0.241442755f, 0.0520114601f,
                                      0.0135341678f};
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
@@ -221,7 +223,7 @@ HWY_INLINE hn::Vec<D> log_specials(D d, hn::Vec<D> x, hn::Vec<D> y) {
 
 // ln x = e ln 2 + ln(1 + f). ≤ 2 ulp.
 template <class D>
-HWY_INLINE hn::Vec<D> log_vector(D d, hn::Vec<D> x) {
+LUMEN_PIECE hn::Vec<D> log_vector(D d, hn::Vec<D> x) {
   hn::Vec<D> e, f;
   split_exponent(d, x, e, f);
   const auto rest = hn::MulAdd(e, hn::Set(d, kLn2Low), log1p_rest(d, f));
@@ -231,7 +233,7 @@ HWY_INLINE hn::Vec<D> log_vector(D d, hn::Vec<D> x) {
 // ln(1 + x) = e ln 2 + ln(1 + f) + c / u, where u is 1 + x rounded, c what the rounding lost, and
 // f = x if e = 0. ≤ 2 ulp.
 template <class D>
-HWY_INLINE hn::Vec<D> log1p_vector(D d, hn::Vec<D> x) {
+LUMEN_PIECE hn::Vec<D> log1p_vector(D d, hn::Vec<D> x) {
   const auto one = hn::Set(d, 1.0f), u = hn::Add(one, x);
   hn::Vec<D> e, f;
   split_exponent(d, u, e, f);
@@ -246,7 +248,7 @@ HWY_INLINE hn::Vec<D> log1p_vector(D d, hn::Vec<D> x) {
 
 // log2 x = e + ln(1 + f) / ln 2; exact for powers of two. ≤ 3 ulp.
 template <class D>
-HWY_INLINE hn::Vec<D> log2_vector(D d, hn::Vec<D> x) {
+LUMEN_PIECE hn::Vec<D> log2_vector(D d, hn::Vec<D> x) {
   hn::Vec<D> e, f;
   split_exponent(d, x, e, f);
   const auto natural = hn::Add(f, log1p_rest(d, f));
@@ -273,7 +275,7 @@ inline constexpr float kMaxSinCosAngle = 1e7f;
 // parts of 28 and 53 bits; then sin r or cos r by the quadrant n mod 4. ≤ 2 ulp. D has at most as
 // many lanes as a vector of doubles.
 template <bool kCosine, class D>
-HWY_INLINE hn::Vec<D> sin_cos(D d, hn::Vec<D> x) {
+LUMEN_PIECE hn::Vec<D> sin_cos(D d, hn::Vec<D> x) {
   const hn::Rebind<double, D> dd;
   const hn::Rebind<int32_t, D> di;
   const auto wide = hn::PromoteTo(dd, hn::Abs(x));
@@ -298,7 +300,7 @@ HWY_INLINE hn::Vec<D> sin_cos(D d, hn::Vec<D> x) {
 // ulp. |x| = 2^n m with √½ ≤ m < √2; log₂ m = s p(s²) with s = (m − 1) / (m + 1), relative error
 // 5e-12; 2^f on [−½, ½], error 3e-9. D has at most as many lanes as a vector of doubles.
 template <class D>
-HWY_INLINE hn::Vec<D> pow_vector(D d, hn::Vec<D> x, hn::Vec<D> y) {
+LUMEN_PIECE hn::Vec<D> pow_vector(D d, hn::Vec<D> x, hn::Vec<D> y) {
   static constexpr double kLog[] = {2.8853900817899869, 0.96179667345154851, 0.57708356600486588,
                                     0.41167376623771057, 0.3407120415619086};
   static constexpr double kExp[] = {1.0,
@@ -348,7 +350,7 @@ HWY_INLINE hn::Vec<D> pow_vector(D d, hn::Vec<D> x, hn::Vec<D> y) {
 // a / x for x in [1, 2^64]: with AVX-512 what a quotient of 14 bits leaves over is divided, too,
 // ≤ 1 ulp in less than half of a division's time.
 template <class D>
-HWY_INLINE hn::Vec<D> quotient(D d, hn::Vec<D> a, hn::Vec<D> x) {
+LUMEN_PIECE hn::Vec<D> quotient(D d, hn::Vec<D> a, hn::Vec<D> x) {
   if constexpr (kScalesAtOnce<D>) {
     const auto inverse = hn::ApproximateReciprocal(x), y = hn::Mul(a, inverse);
     return hn::MulAdd(hn::NegMulAdd(x, y, a), inverse, y);
@@ -358,7 +360,7 @@ HWY_INLINE hn::Vec<D> quotient(D d, hn::Vec<D> a, hn::Vec<D> x) {
 
 // ±e / (2 − e) with e = 1 − e^(−2|x|) = (1 − 2^n) − 2^n (e^r − 1), which keeps small x. ≤ 3 ulp.
 template <class D>
-HWY_INLINE hn::Vec<D> tanh_vector(D d, hn::Vec<D> x) {
+LUMEN_PIECE hn::Vec<D> tanh_vector(D d, hn::Vec<D> x) {
   const auto one = hn::Set(d, 1.0f), least = hn::Set(d, -40.0f);  // where tanh is 1
   const auto y = hn::Mul(hn::Abs(x), hn::Set(d, -2.0f));
   // Max would lose a NaN on some targets.
@@ -371,7 +373,7 @@ HWY_INLINE hn::Vec<D> tanh_vector(D d, hn::Vec<D> x) {
 
 // cap · tanh(x) of y = 2 x log₂ e in fewer steps, as cap − 2 cap / (1 + 2^y): error 1.3e-6 · cap.
 template <class D>
-HWY_INLINE hn::Vec<D> capped_coarse(D d, hn::Vec<D> y, hn::Vec<D> cap) {
+LUMEN_PIECE hn::Vec<D> capped_coarse(D d, hn::Vec<D> y, hn::Vec<D> cap) {
   // Min would lose a NaN on some targets.
   const auto most = hn::Set(d, 63.0f);
   const auto power = exp2_coarse(d, hn::IfThenElse(hn::Lt(most, y), most, y));
@@ -382,7 +384,7 @@ HWY_INLINE hn::Vec<D> capped_coarse(D d, hn::Vec<D> y, hn::Vec<D> cap) {
 // 1 / (1 + e^−x) = (x < 0 ? e^−|x| : 1) / (1 + e^−|x|): nothing overflows. ≤ 4 ulp; below −87,
 // where results are no normal numbers any more, 0.
 template <class D>
-HWY_INLINE hn::Vec<D> sigmoid_vector(D d, hn::Vec<D> x) {
+LUMEN_PIECE hn::Vec<D> sigmoid_vector(D d, hn::Vec<D> x) {
   const auto one = hn::Set(d, 1.0f);
   const auto power = exp_nonpositive(d, hn::Neg(hn::Abs(x)));
   return quotient(d, hn::IfNegativeThenElse(x, power, one), hn::Add(one, power));
@@ -391,7 +393,7 @@ HWY_INLINE hn::Vec<D> sigmoid_vector(D d, hn::Vec<D> x) {
 // |x| < 1: x + x p(x²), error 4e-8; else ±(1 − e^−q(|x|)) with q = −ln erfc on [1, 4], beyond which
 // erf is 1 in float. ≤ 3 ulp.
 template <class D>
-HWY_INLINE hn::Vec<D> erf_vector(D d, hn::Vec<D> x) {
+LUMEN_PIECE hn::Vec<D> erf_vector(D d, hn::Vec<D> x) {
   static constexpr float kP[] = {0.128379166f,   -0.37612626f,    0.112835944f,   -0.0268542115f,
                                  0.00518908724f, -0.00080168643f, 7.87587487e-05f};
   static constexpr float kQ[] = {-0.000320138061f, 1.13023341f,     0.631826043f,
@@ -411,7 +413,7 @@ HWY_INLINE hn::Vec<D> erf_vector(D d, hn::Vec<D> x) {
 // which is less than 1e-9 off. ≤ 3 ulp for x ≥ −1, ≤ 22 ulp for x ≥ −4: the rounding of q counts.
 // Even and odd powers of p apart: two short chains of multiply-adds instead of a long one.
 template <class D>
-HWY_INLINE hn::Vec<D> normal_cdf_vector(D d, hn::Vec<D> x) {
+LUMEN_PIECE hn::Vec<D> normal_cdf_vector(D d, hn::Vec<D> x) {
   static constexpr float kEven[] = {-1.15110505f,   -0.0524552129f,  1.52790781e-05f,
                                     8.8238543e-05f, 1.50906908e-06f, 2.37645548e-09f};
   static constexpr float kOdd[] = {-0.459213942f, 0.00695138006f, -0.000300239015f,

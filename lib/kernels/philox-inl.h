@@ -7,6 +7,7 @@
 #define LUMEN_KERNELS_PHILOX_INL_H_
 #endif
 
+#include "lib/kernels/piece-inl.h"
 #include "lib/kernels/random_fill.h"
 #include "lib/kernels/rows-inl.h"
 
@@ -25,7 +26,7 @@ using WideVec = hn::Vec<Wide>;
 
 // Ten rounds on the counters index + 0, 1, … in 64-bit lanes. Only the lower halves of the words
 // mean something: the upper ones hold what products leave there, and nothing reads it.
-HWY_INLINE void philox_rounds(const RandomKey& key, uint64_t index, WideVec (&c)[4]) {
+LUMEN_PIECE void philox_rounds(const RandomKey& key, uint64_t index, WideVec (&c)[4]) {
   const Wide d;
   const Word half;
   const auto factor0 = hn::Set(half, 0xD2511F53u), factor1 = hn::Set(half, 0xCD9E8D57u);
@@ -64,7 +65,7 @@ HWY_INLINE FloatVec bits24(WordVec word) {
 }
 
 // Dropout: 0 where the upper 24 bits are below `threshold`, elsewhere `scale`.
-HWY_INLINE FloatVec dropout_factor(WordVec word, FloatVec threshold, FloatVec scale) {
+LUMEN_PIECE FloatVec dropout_factor(WordVec word, FloatVec threshold, FloatVec scale) {
   return hn::IfThenZeroElse(hn::Lt(bits24(word), threshold), scale);
 }
 

@@ -23,6 +23,7 @@
 #include "lib/kernels/float16-inl.h"
 #include "lib/kernels/iq4_values.h"
 #include "lib/kernels/mxfp4_values.h"
+#include "lib/kernels/piece-inl.h"
 #include "lib/tensor/dtype.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -81,7 +82,7 @@ HWY_INLINE hn::VFromD<Bytes16> fifth_bits(uint32_t bits) {
 // 32 four-bit codes: byte j holds element j below and element j + 16 above; `high` supplies fifth
 // bits (0 for none), `offset` is subtracted.
 template <bool kFifth>
-HWY_INLINE void unpack_nibbles(const uint8_t* p, uint32_t high, uint8_t offset, int8_t* q) {
+LUMEN_PIECE void unpack_nibbles(const uint8_t* p, uint32_t high, uint8_t offset, int8_t* q) {
   const Bytes16 d;
   const auto v = hn::LoadU(d, p);
   auto low = hn::And(v, hn::Set(d, uint8_t{15}));
@@ -100,7 +101,7 @@ struct Q8_0 {
   static constexpr DType kType = DType::kQ8_0;
   static constexpr int kSub = 32;
   static constexpr bool kHasMin = false;
-  static HWY_INLINE void unpack(const uint8_t* p, int8_t* q, float* scale, float*) {
+  static LUMEN_PIECE void unpack(const uint8_t* p, int8_t* q, float* scale, float*) {
     scale[0] = load_f16(p);
     std::memcpy(q, p + 2, 32);
   }
@@ -111,7 +112,7 @@ struct Q4_0 {
   static constexpr DType kType = DType::kQ4_0;
   static constexpr int kSub = 32;
   static constexpr bool kHasMin = false;
-  static HWY_INLINE void unpack(const uint8_t* p, int8_t* q, float* scale, float*) {
+  static LUMEN_PIECE void unpack(const uint8_t* p, int8_t* q, float* scale, float*) {
     scale[0] = load_f16(p);
     unpack_nibbles<false>(p + 2, 0, 8, q);
   }
@@ -122,7 +123,7 @@ struct Q4_1 {
   static constexpr DType kType = DType::kQ4_1;
   static constexpr int kSub = 32;
   static constexpr bool kHasMin = true;
-  static HWY_INLINE void unpack(const uint8_t* p, int8_t* q, float* scale, float* min) {
+  static LUMEN_PIECE void unpack(const uint8_t* p, int8_t* q, float* scale, float* min) {
     scale[0] = load_f16(p);
     min[0] = load_f16(p + 2);
     unpack_nibbles<false>(p + 4, 0, 0, q);
@@ -134,7 +135,7 @@ struct Q5_0 {
   static constexpr DType kType = DType::kQ5_0;
   static constexpr int kSub = 32;
   static constexpr bool kHasMin = false;
-  static HWY_INLINE void unpack(const uint8_t* p, int8_t* q, float* scale, float*) {
+  static LUMEN_PIECE void unpack(const uint8_t* p, int8_t* q, float* scale, float*) {
     scale[0] = load_f16(p);
     unpack_nibbles<true>(p + 6, load_u32(p + 2), 16, q);
   }
@@ -145,7 +146,7 @@ struct Q5_1 {
   static constexpr DType kType = DType::kQ5_1;
   static constexpr int kSub = 32;
   static constexpr bool kHasMin = true;
-  static HWY_INLINE void unpack(const uint8_t* p, int8_t* q, float* scale, float* min) {
+  static LUMEN_PIECE void unpack(const uint8_t* p, int8_t* q, float* scale, float* min) {
     scale[0] = load_f16(p);
     min[0] = load_f16(p + 2);
     unpack_nibbles<true>(p + 8, load_u32(p + 4), 0, q);
@@ -154,7 +155,7 @@ struct Q5_1 {
 
 // out[i] = factor · (byte i of `packed` − offset) for the eight bytes from the lowest, each a T.
 template <typename T>
-HWY_INLINE void scale_bytes(uint64_t packed, int offset, float factor, float* out) {
+LUMEN_PIECE void scale_bytes(uint64_t packed, int offset, float factor, float* out) {
   const hn::CappedTag<float, 8> df;
   constexpr size_t kLanes = hn::MaxLanes(df);
   using Word = std::conditional_t<kLanes == 8, uint64_t, uint32_t>;
@@ -178,7 +179,7 @@ struct Q2_K {
   static constexpr DType kType = DType::kQ2_K;
   static constexpr int kSub = 16;
   static constexpr bool kHasMin = true;
-  static HWY_INLINE void unpack(const uint8_t* p, int8_t* q, float* scale, float* min) {
+  static LUMEN_PIECE void unpack(const uint8_t* p, int8_t* q, float* scale, float* min) {
     constexpr uint64_t k4 = 0x0F0F0F0F0F0F0F0F;
     const float scale_factor = load_f16(p + 80), min_factor = -load_f16(p + 82);
     for (int i = 0; i < 16; i += 8) {
@@ -215,7 +216,7 @@ struct Q3_K {
     store_codes(d, hn::Sub(code, hn::IfThenElseZero(clear, hn::Set(d, uint8_t{4}))), q);
   }
 
-  static HWY_INLINE void unpack(const uint8_t* p, int8_t* q, float* scale, float*) {
+  static LUMEN_PIECE void unpack(const uint8_t* p, int8_t* q, float* scale, float*) {
     const uint32_t a = load_u32(p + 96), b = load_u32(p + 100), c = load_u32(p + 104);
     constexpr uint32_t k4 = 0x0F0F0F0F, k2 = 0x03030303;
     const uint64_t first_eight =
@@ -242,7 +243,7 @@ struct Q3_K {
 };
 
 // The eight 6-bit scales and mins of Q4_K and Q5_K, packed in 12 bytes.
-HWY_INLINE void unpack_scales_k4(const uint8_t* p, float* scale, float* min) {
+LUMEN_PIECE void unpack_scales_k4(const uint8_t* p, float* scale, float* min) {
   const uint32_t a = load_u32(p + 4), b = load_u32(p + 8), c = load_u32(p + 12);
   constexpr uint32_t k6 = 0x3F3F3F3F, k4 = 0x0F0F0F0F, k2 = 0x30303030;
   scale_bytes<uint8_t>(join(a & k6, (c & k4) | ((a >> 2) & k2)), 0, load_f16(p), scale);
@@ -255,7 +256,7 @@ struct Q4_K {
   static constexpr DType kType = DType::kQ4_K;
   static constexpr int kSub = 32;
   static constexpr bool kHasMin = true;
-  static HWY_INLINE void unpack(const uint8_t* p, int8_t* q, float* scale, float* min) {
+  static LUMEN_PIECE void unpack(const uint8_t* p, int8_t* q, float* scale, float* min) {
     unpack_scales_k4(p, scale, min);
     const Bytes32 d;
     const auto mask = hn::Set(d, uint8_t{15});
@@ -296,7 +297,7 @@ struct Q5_K {
     }
   }
 
-  static HWY_INLINE void unpack(const uint8_t* p, int8_t* q, float* scale, float* min) {
+  static LUMEN_PIECE void unpack(const uint8_t* p, int8_t* q, float* scale, float* min) {
     unpack_scales_k4(p, scale, min);
     const Bytes32 d;
     for (size_t l = 0; l < 32; l += hn::Lanes(d)) {
@@ -316,7 +317,7 @@ struct Q6_K {
   static constexpr DType kType = DType::kQ6_K;
   static constexpr int kSub = 16;
   static constexpr bool kHasMin = false;
-  static HWY_INLINE void unpack(const uint8_t* p, int8_t* q, float* scale, float*) {
+  static LUMEN_PIECE void unpack(const uint8_t* p, int8_t* q, float* scale, float*) {
     scale_bytes<int8_t>(load_u64(p + 192), 0, load_f16(p + 208), scale);
     scale_bytes<int8_t>(load_u64(p + 200), 0, load_f16(p + 208), scale + 8);
     const Bytes32 d;
@@ -344,7 +345,7 @@ struct Q6_K {
 
 // 16 bytes of nibbles, byte j with element j below and element j + 16 above, as the codes of a
 // table of sixteen.
-HWY_INLINE void unpack_iq4_nibbles(const uint8_t* p, int8_t* q, const int8_t* codes = kIq4Values) {
+LUMEN_PIECE void unpack_iq4_nibbles(const uint8_t* p, int8_t* q, const int8_t* codes = kIq4Values) {
   const Bytes16 d;
   const auto table = hn::BitCast(d, hn::Load(hn::RebindToSigned<Bytes16>(), codes));
   const auto v = hn::LoadU(d, p);
@@ -358,7 +359,7 @@ struct IQ4_NL {
   static constexpr DType kType = DType::kIQ4_NL;
   static constexpr int kSub = 32;
   static constexpr bool kHasMin = false;
-  static HWY_INLINE void unpack(const uint8_t* p, int8_t* q, float* scale, float*) {
+  static LUMEN_PIECE void unpack(const uint8_t* p, int8_t* q, float* scale, float*) {
     scale[0] = load_f16(p);
     unpack_iq4_nibbles(p + 2, q);
   }
@@ -369,7 +370,7 @@ struct MXFP4 {
   static constexpr DType kType = DType::kMXFP4;
   static constexpr int kSub = 32;
   static constexpr bool kHasMin = false;
-  static HWY_INLINE void unpack(const uint8_t* p, int8_t* q, float* scale, float*) {
+  static LUMEN_PIECE void unpack(const uint8_t* p, int8_t* q, float* scale, float*) {
     scale[0] = mxfp4_scale(p[0]);
     unpack_iq4_nibbles(p + 1, q, kMxfp4Values);
   }
@@ -381,7 +382,7 @@ struct IQ4_XS {
   static constexpr DType kType = DType::kIQ4_XS;
   static constexpr int kSub = 32;
   static constexpr bool kHasMin = false;
-  static HWY_INLINE void unpack(const uint8_t* p, int8_t* q, float* scale, float*) {
+  static LUMEN_PIECE void unpack(const uint8_t* p, int8_t* q, float* scale, float*) {
     scale_bytes<uint8_t>(iq4_xs_scales(p), 32, load_f16(p), scale);
     for (int sub = 0; sub < 8; ++sub) unpack_iq4_nibbles(p + 8 + 16 * sub, q + 32 * sub);
   }
