@@ -1,4 +1,5 @@
 // Normalisations of images: groups of channels, and channels with given statistics.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
