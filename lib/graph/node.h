@@ -215,7 +215,8 @@ struct OpDef {
   bool (*gives_bf16)(const Node& node) = nullptr;
 
   // Whether attr kReluAttr, 1, makes the kernel give relu of its first result, which has the shape
-  // of the first input and lies at the front of a flat one (unpack, views.h); passes/fuse_relu.cc.
+  // of the first input and lies at the front of a flat one (unpack, views.h) or is all there is;
+  // passes/fuse_relu.cc.
   bool takes_relu = false;
   // Of the gradient of such an operation: the index of the input that is the gradient of the first
   // result, and the same value from that of its relu, `dy`; null if `forward` is not the operation

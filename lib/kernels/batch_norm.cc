@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lib/base/round_up.h"
+#include "lib/kernels/streaming.h"
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -10,7 +12,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "lib/kernels/rows-inl.h"
+#include "lib/kernels/planes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
@@ -93,22 +95,43 @@ void channel_statistics(const ChannelShape& s, int64_t c, const T* x, float* mea
   var[c] = static_cast<float>(squares[0] / n);
 }
 
-template <bool kRelu, class T>
-void channel_forward(const ChannelShape& s, int64_t c, const T* x, const BatchNormScale& scale,
-                     const float* mean, const float* var, T* y) {
-  const Float d;
-  const int64_t stride = s.channels * s.pixels;
-  x += c * s.pixels;
-  y += c * s.pixels;
-  const auto center = hn::Set(d, mean[c]);
-  const auto factor = hn::Set(d, forward_factor(scale, c, var[c]));
-  const auto shift = hn::Set(d, forward_shift(scale, c));
-  for (int64_t i = 0; i < s.batch; ++i) {
-    const T* row = x + i * stride;
-    for_each_vector(0, s.pixels, [&](auto load, auto store) HWY_ATTR {
-      store(scaled<kRelu>(hn::Sub(load(row), center), factor, shift), y + i * stride);
-    });
+// What y of `count` channels from c on, at most kMostChannels, is made with, as above.
+struct Forward {
+  Forward(const BatchNormScale& scale, int64_t c, int64_t count, const float* means,
+          const float* var)
+      : mean(means + c) {
+    for (int64_t i = 0; i < count; ++i) {
+      factor[i] = forward_factor(scale, c + i, var[c + i]);
+      shift[i] = forward_shift(scale, c + i);
+    }
   }
+
+  const float* mean;
+  float factor[kMostChannels], shift[kMostChannels];
+};
+
+// y of `count` channels of one sample, which lie one after another.
+template <bool kRelu, class T>
+HWY_INLINE void run_forward(const Forward& forward, int64_t count, int64_t pixels, bool streamed,
+                            const T* x, T* y) {
+  if (pixels == 1) {
+    for_each_vector(0, count, [&](auto load, auto store) HWY_ATTR {
+      const auto centered = hn::Sub(load(x), load(forward.mean));
+      store(scaled<kRelu>(centered, load(forward.factor), load(forward.shift)), y);
+    });
+    return;
+  }
+  const Float d;
+  write_planes(streamed, count, pixels, y,
+               [&](int64_t c, int64_t begin, int64_t n, T* to) HWY_ATTR {
+                 const T* const from = x + c * pixels + begin;
+                 const auto center = hn::Set(d, forward.mean[c]);
+                 const auto factor = hn::Set(d, forward.factor[c]);
+                 const auto shift = hn::Set(d, forward.shift[c]);
+                 for_each_vector(0, n, [&](auto load, auto store) HWY_ATTR {
+                   store(scaled<kRelu>(hn::Sub(load(from), center), factor, shift), to);
+                 });
+               });
 }
 
 // dx = factor · dy + slope · (x − mean) + shift
@@ -212,43 +235,20 @@ void single_pixels_statistics(const ChannelShape& s, int64_t c, int64_t count, c
   for (int64_t i = 0; i < count; ++i) var[c + i] = static_cast<float>(squares[i] / n);
 }
 
-template <bool kRelu, class T>
-void single_pixels_forward(const ChannelShape& s, int64_t c, int64_t count, const T* x,
-                           const BatchNormScale& scale, const float* mean, const float* var, T* y) {
-  x += c;
-  y += c;
-  mean += c;
-  float factor[kMostChannels], shift[kMostChannels];
-  for (int64_t i = 0; i < count; ++i) {
-    factor[i] = forward_factor(scale, c + i, var[c + i]);
-    shift[i] = forward_shift(scale, c + i);
-  }
-  for (int64_t row = 0; row < s.batch; ++row) {
-    for_each_vector(0, count, [&](auto load, auto store) HWY_ATTR {
-      const auto v = hn::Sub(load(x + row * s.channels), load(mean));
-      store(scaled<kRelu>(v, load(factor), load(shift)), y + row * s.channels);
-    });
-  }
-}
-
 template <bool kRelu, class X, class Y>
 void single_pixels_backward(const ChannelShape& s, int64_t c, int64_t count, const X* x,
                             const Y* dy, const BatchNormScale& scale, const float* mean,
                             const float* var, const BatchNormGradients& g) {
   dy += c;
   x += c;
+  const Forward forward(scale, c, count, mean, var);
   mean += c;
-  float y_factor[kMostChannels], y_shift[kMostChannels];
-  for (int64_t i = 0; i < count; ++i) {
-    y_factor[i] = forward_factor(scale, c + i, var[c + i]);
-    y_shift[i] = forward_shift(scale, c + i);
-  }
   HWY_ALIGN double sums[kMostChannels] = {}, products[kMostChannels] = {};
   for (int64_t row = 0; row < s.batch; ++row) {
     for_channels(count, [&](int64_t i, auto load) HWY_ATTR {
       const auto centered = hn::Sub(load(x + row * s.channels), load(mean));
-      const auto v = scaled_gradient<kRelu>(load(dy + row * s.channels), centered, load(y_factor),
-                                            load(y_shift));
+      const auto v = scaled_gradient<kRelu>(load(dy + row * s.channels), centered,
+                                            load(forward.factor), load(forward.shift));
       add_channels(v, sums + i);
       add_channels(hn::Mul(v, centered), products + i);
     });
@@ -264,8 +264,8 @@ void single_pixels_backward(const ChannelShape& s, int64_t c, int64_t count, con
   for (int64_t row = 0; row < s.batch; ++row) {
     for_each_vector(0, count, [&](auto load, auto store) HWY_ATTR {
       const auto centered = hn::Sub(load(x + row * s.channels), load(mean));
-      const auto v = scaled_gradient<kRelu>(load(dy + row * s.channels), centered, load(y_factor),
-                                            load(y_shift));
+      const auto v = scaled_gradient<kRelu>(load(dy + row * s.channels), centered,
+                                            load(forward.factor), load(forward.shift));
       store(hn::MulAdd(v, load(factor), hn::MulAdd(centered, load(slope), load(shift))),
             g.dx + c + row * s.channels);
     });
@@ -283,25 +283,26 @@ void channels_statistics(const ChannelShape& s, int64_t begin, int64_t end, cons
   });
 }
 
+// y of samples [first, last).
 template <bool kRelu>
-HWY_INLINE void forward(const ChannelShape& s, int64_t begin, int64_t end, const void* x,
-                        const BatchNormScale& scale, const float* mean, const float* var, void* y) {
+HWY_INLINE void forward(const ChannelShape& s, int64_t begin, int64_t end, int64_t first,
+                        int64_t last, bool streamed, const void* x, const BatchNormScale& scale,
+                        const float* mean, const float* var, void* y) {
+  const Forward forward(scale, begin, end - begin, mean, var);
   with_number_type(s.dtype, [&](auto number) HWY_ATTR {
     using T = decltype(number);
-    const auto* from = static_cast<const T*>(x);
-    auto* to = static_cast<T*>(y);
-    if (s.pixels == 1) {
-      return single_pixels_forward<kRelu>(s, begin, end - begin, from, scale, mean, var, to);
-    }
-    for (int64_t c = begin; c < end; ++c) {
-      channel_forward<kRelu>(s, c, from, scale, mean, var, to);
+    for (int64_t sample = first; sample < last; ++sample) {
+      const int64_t at = (sample * s.channels + begin) * s.pixels;
+      run_forward<kRelu>(forward, end - begin, s.pixels, streamed, static_cast<const T*>(x) + at,
+                         static_cast<T*>(y) + at);
     }
   });
 }
-void channels_forward(const ChannelShape& s, int64_t begin, int64_t end, const void* x,
-                      const BatchNormScale& scale, const float* mean, const float* var, void* y) {
+void channels_forward(const ChannelShape& s, int64_t begin, int64_t end, int64_t first,
+                      int64_t last, bool streamed, const void* x, const BatchNormScale& scale,
+                      const float* mean, const float* var, void* y) {
   const auto part = scale.relu ? forward<true> : forward<false>;
-  part(s, begin, end, x, scale, mean, var, y);
+  part(s, begin, end, first, last, streamed, x, scale, mean, var, y);
 }
 
 template <bool kRelu>
@@ -357,7 +358,7 @@ void batch_norm(ThreadPool& pool, const ChannelShape& shape, const void* x,
   const auto kernel = HWY_DYNAMIC_DISPATCH(channels_forward);
   for_runs_of_channels(pool, shape, [&](int64_t begin, int64_t end) {
     add_up(shape, begin, end, x, mean, var);
-    kernel(shape, begin, end, x, scale, mean, var, y);
+    kernel(shape, begin, end, 0, shape.batch, false, x, scale, mean, var, y);
   });
 }
 
@@ -371,9 +372,28 @@ void batch_norm_statistics(ThreadPool& pool, const ChannelShape& shape, const vo
 void batch_norm_with(ThreadPool& pool, const ChannelShape& shape, const void* x,
                      const BatchNormScale& scale, const float* mean, const float* var, void* y) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(channels_forward);
-  for_runs_of_channels(pool, shape, [&](int64_t begin, int64_t end) {
-    kernel(shape, begin, end, x, scale, mean, var, y);
-  });
+  // Runs of channels of a sample, in the order of memory if there are not too many of them.
+  constexpr int64_t kLeast = 16, kGrain = 4096;
+  const int64_t planes = shape.batch * shape.channels;
+  if (planes == 0) return;
+  const int64_t most = std::min(shape.channels, kMostChannels);
+  const int64_t run =
+      std::clamp(divide_up(planes, 8 * pool.threads()), std::min(kLeast, most), most);
+  const int64_t runs = divide_up(shape.channels, run);
+  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, run * shape.pixels));
+  const int64_t share = shape.batch * runs / (8 * pool.threads());
+  const bool streamed = shape.dtype == DType::kF32 && shape.pixels > 1 &&
+                        streams(planes * shape.pixels * int64_t{sizeof(float)});
+  pool.parallel_pieces(shape.batch * runs, grain, std::max(grain, share / grain * grain),
+                       [&](int64_t begin, int64_t end, int) {
+                         for (int64_t at = begin, next; at < end; at = next) {
+                           const int64_t c = at / shape.batch * run, sample = at % shape.batch;
+                           next = std::min(end, at + shape.batch - sample);
+                           kernel(shape, c, std::min(c + run, shape.channels), sample,
+                                  sample + next - at, streamed, x, scale, mean, var, y);
+                         }
+                         if (streamed) finish_streams();
+                       });
 }
 
 void batch_norm_backward(ThreadPool& pool, const ChannelShape& shape, const void* x,

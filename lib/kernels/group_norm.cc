@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lib/kernels/numbers.h"
 #include "lib/kernels/streaming.h"
 #include "lib/kernels/targets-inl.h"
 
@@ -12,102 +11,152 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "lib/kernels/rows-inl.h"
+#include "lib/kernels/planes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
 
+// So many numbers are added up in float32.
+constexpr int64_t kSummed = 4096;
+
+struct Moments {
+  double mean, variance;
+};
+
+// One pass: numbers are added up in blocks around a center near their mean, that of the block
+// before (of the first one of its own beginning), and blocks joined (Chan et al. 1983): with δ =
+// mean of the block − mean so far, Σ(x − mean)² grows by the block's and δ² n_before n_block / n.
+// What cancels within a block is at most as large as the group's own variance says.
 template <class T>
-double total_of(const T* x, int64_t n) {
-  return static_cast<double>(
-      sum_of(x, static_cast<size_t>(n), [](auto v, auto sum) HWY_ATTR { return hn::Add(sum, v); }));
+Moments moments_of(const T* x, int64_t n) {
+  constexpr int64_t kBeginning = 256;
+  const int64_t few = std::min(n, kBeginning);
+  auto center = static_cast<float>(
+      static_cast<double>(sum_of(x, static_cast<size_t>(few),
+                                 [](auto v, auto sum) HWY_ATTR { return hn::Add(sum, v); })) /
+      static_cast<double>(few));
+  double mean = 0, squares = 0;
+  for (int64_t at = 0; at < n; at += kSummed) {
+    const int64_t block = std::min(kSummed, n - at);
+    const T* const from = x + at;
+    const auto around = hn::Set(Float(), center);
+    float sums[2];  // Σ (x − center), Σ (x − center)²
+    fold_row<4>(static_cast<size_t>(block), sums, [&](auto load, auto keep, auto& sum) HWY_ATTR {
+      const auto v = keep(hn::Sub(load(from), around));
+      sum[0] = hn::Add(v, sum[0]);
+      sum[1] = hn::MulAdd(v, v, sum[1]);
+    });
+    const auto before = static_cast<double>(at), count = static_cast<double>(block);
+    const double offset = static_cast<double>(sums[0]) / count;
+    const double block_mean = static_cast<double>(center) + offset, delta = block_mean - mean;
+    squares += static_cast<double>(sums[1]) - offset * offset * count;
+    squares += delta * delta * before * count / (before + count);
+    mean += delta * count / (before + count);
+    center = static_cast<float>(block_mean);
+  }
+  return {mean, squares > 0 ? squares / static_cast<double>(n) : squares};
 }
 
 template <class T>
-double squared_distance_of(const T* x, int64_t n, float from) {
-  const auto center = hn::Set(Float(), from);
-  return static_cast<double>(sum_of(x, static_cast<size_t>(n), [&](auto v, auto sum) HWY_ATTR {
-    const auto centered = hn::Sub(v, center);
-    return hn::MulAdd(centered, centered, sum);
-  }));
-}
-
-template <class T, class D>
-void add_gradient_sums(const T* x, const D* dy, int64_t n, float mean, double* sums) {
-  const auto center = hn::Set(Float(), mean);
-  float piece[2];
-  fold_row(static_cast<size_t>(n), piece, [&](auto load, auto, auto& sum) HWY_ATTR {
-    const auto gradient = load(dy);
-    sum[0] = hn::Add(gradient, sum[0]);
-    sum[1] = hn::MulAdd(gradient, hn::Sub(load(x), center), sum[1]);
-  });
-  for (int i = 0; i < 2; ++i) sums[i] += static_cast<double>(piece[i]);
-}
-
-template <class T>
-void scale_numbers(const T* x, int64_t n, float mean, float factor, float shift, T* y) {
+void normalize_group(const GroupShape& s, const T* x, const T* w, const T* b, float eps,
+                     bool streamed, T* y) {
   const Float d;
-  const auto center = hn::Set(d, mean), by = hn::Set(d, factor), plus = hn::Set(d, shift);
-  for_each_vector(0, n, [&](auto load, auto store) HWY_ATTR {
-    store(hn::MulAdd(hn::Sub(load(x), center), by, plus), y);
-  });
+  const Moments moments = moments_of(x, s.channels * s.pixels);
+  const auto center = hn::Set(d, static_cast<float>(moments.mean));
+  const auto r = static_cast<float>(1.0 / std::sqrt(moments.variance + static_cast<double>(eps)));
+  write_planes(streamed, s.channels, s.pixels, y,
+               [&](int64_t c, int64_t begin, int64_t count, T* to) HWY_ATTR {
+                 const T* const from = x + c * s.pixels + begin;
+                 const auto factor = hn::Set(d, w != nullptr ? number(w[c]) * r : r);
+                 const auto shift = hn::Set(d, b != nullptr ? number(b[c]) : 0.0f);
+                 for_each_vector(0, count, [&](auto load, auto store) HWY_ATTR {
+                   store(hn::MulAdd(hn::Sub(load(from), center), factor, shift), to);
+                 });
+               });
 }
 
-template <class T, class D>
-void scale_gradient_numbers(const T* x, const D* dy, int64_t n, float mean, float factor,
-                            float slope, float shift, float* dx) {
+// sums[0], sums[1]: Σ dy and Σ dy (x − mean).
+template <class X, class Y>
+HWY_INLINE void plane_sums(const X* x, const Y* dy, int64_t n, FloatVec mean, double* sums) {
+  sums[0] = sums[1] = 0;
+  for (int64_t at = 0; at < n; at += kSummed) {
+    float piece[2];
+    fold_row<4>(static_cast<size_t>(std::min(kSummed, n - at)), piece,
+                [&](auto load, auto, auto& sum) HWY_ATTR {
+                  const auto gradient = load(dy + at);
+                  sum[0] = hn::Add(gradient, sum[0]);
+                  sum[1] = hn::MulAdd(gradient, hn::Sub(load(x + at), mean), sum[1]);
+                });
+    for (int i = 0; i < 2; ++i) sums[i] += static_cast<double>(piece[i]);
+  }
+}
+
+template <class X, class Y>
+void group_gradient(const GroupShape& s, const X* x, const X* w, const Y* dy, float eps,
+                    bool streamed, double* sums, float* dx) {
   const Float d;
-  const auto center = hn::Set(d, mean), by = hn::Set(d, factor), pull = hn::Set(d, slope);
-  const auto plus = hn::Set(d, shift);
-  for_each_vector(0, n, [&](auto load, auto store) HWY_ATTR {
-    const auto centered = hn::Sub(load(x), center);
-    store(hn::MulAdd(load(dy), by, hn::MulAdd(centered, pull, plus)), dx);
+  const Moments moments = moments_of(x, s.channels * s.pixels);
+  const auto center = hn::Set(d, static_cast<float>(moments.mean));
+  const double r = 1.0 / std::sqrt(moments.variance + static_cast<double>(eps));
+  double g = 0, gx = 0;  // Σ dy w, Σ dy w x̂
+  for (int64_t c = 0; c < s.channels; ++c) {
+    double* const sum = sums + 2 * c;
+    plane_sums(x + c * s.pixels, dy + c * s.pixels, s.pixels, center, sum);
+    sum[1] *= r;
+    const double weight = w != nullptr ? static_cast<double>(number(w[c])) : 1.0;
+    g += sum[0] * weight;
+    gx += sum[1] * weight;
+  }
+  // dx = dy · w r + (x − mean) · slope + shift
+  const auto n = static_cast<double>(s.channels * s.pixels);
+  const auto slope = hn::Set(d, static_cast<float>(-r * r * gx / n));
+  const auto shift = hn::Set(d, static_cast<float>(-r * g / n));
+  const auto scale = static_cast<float>(r);
+  write_planes(streamed, s.channels, s.pixels, dx,
+               [&](int64_t c, int64_t begin, int64_t count, float* to) HWY_ATTR {
+                 const X* const from = x + c * s.pixels + begin;
+                 const Y* const gradient = dy + c * s.pixels + begin;
+                 const auto factor = hn::Set(d, w != nullptr ? scale * number(w[c]) : scale);
+                 for_each_vector(0, count, [&](auto load, auto store) HWY_ATTR {
+                   const auto pull = hn::MulAdd(hn::Sub(load(from), center), slope, shift);
+                   store(hn::MulAdd(load(gradient), factor, pull), to);
+                 });
+               });
+}
+
+// ---- Groups [begin, end) of all samples, numbered one after another.
+
+template <class T>
+HWY_INLINE const T* from_channel(const void* weights, int64_t c) {
+  return weights == nullptr ? nullptr : static_cast<const T*>(weights) + c;
+}
+
+void normalize_groups(const GroupShape& s, const void* x, const void* w, const void* b, float eps,
+                      bool streamed, int64_t begin, int64_t end, void* y) {
+  with_number_type(s.dtype, [&](auto of_x) HWY_ATTR {
+    using T = decltype(of_x);
+    for (int64_t group = begin; group < end; ++group) {
+      const int64_t at = group * s.channels * s.pixels, channel = group % s.groups * s.channels;
+      normalize_group(s, static_cast<const T*>(x) + at, from_channel<T>(w, channel),
+                      from_channel<T>(b, channel), eps, streamed, static_cast<T*>(y) + at);
+    }
   });
 }
 
-// ---- The same of numbers of any type.
-
-double total(DType dtype, const void* x, int64_t n) {
-  double sum = 0;
-  with_number_type(dtype, [&](auto number) HWY_ATTR {
-    sum = total_of(static_cast<const decltype(number)*>(x), n);
-  });
-  return sum;
-}
-
-double squared_distance(DType dtype, const void* x, int64_t n, float from) {
-  double sum = 0;
-  with_number_type(dtype, [&](auto number) HWY_ATTR {
-    sum = squared_distance_of(static_cast<const decltype(number)*>(x), n, from);
-  });
-  return sum;
-}
-
-// Adds Σ dy and Σ dy (x − mean).
-void gradient_sums(GradientTypes types, const void* x, const void* dy, int64_t n, float mean,
-                   double* sums) {
-  with_gradient_types(types, [&](auto of_x, auto of_dy) HWY_ATTR {
-    add_gradient_sums(static_cast<const decltype(of_x)*>(x),
-                      static_cast<const decltype(of_dy)*>(dy), n, mean, sums);
-  });
-}
-
-// y = (x − mean) · factor + shift
-void scale(DType dtype, const void* x, int64_t n, float mean, float factor, float shift, void* y) {
-  with_number_type(dtype, [&](auto number) HWY_ATTR {
-    using T = decltype(number);
-    scale_numbers(static_cast<const T*>(x), n, mean, factor, shift, static_cast<T*>(y));
-  });
-}
-
-// dx = dy · factor + (x − mean) · slope + shift
-void scale_gradient(GradientTypes types, const void* x, const void* dy, int64_t n, float mean,
-                    float factor, float slope, float shift, float* dx) {
-  with_gradient_types(types, [&](auto of_x, auto of_dy) HWY_ATTR {
-    scale_gradient_numbers(static_cast<const decltype(of_x)*>(x),
-                           static_cast<const decltype(of_dy)*>(dy), n, mean, factor, slope, shift,
-                           dx);
+// sums: of each sample's channel Σ dy and Σ dy · x̂.
+void group_gradients(const GroupShape& s, const void* x, const void* w, const void* dy,
+                     DType dy_type, float eps, bool streamed, int64_t begin, int64_t end,
+                     double* sums, float* dx) {
+  with_gradient_types({s.dtype, dy_type}, [&](auto of_x, auto of_dy) HWY_ATTR {
+    using X = decltype(of_x);
+    using Y = decltype(of_dy);
+    for (int64_t group = begin; group < end; ++group) {
+      const int64_t at = group * s.channels * s.pixels, channel = group % s.groups * s.channels;
+      group_gradient(s, static_cast<const X*>(x) + at, from_channel<X>(w, channel),
+                     static_cast<const Y*>(dy) + at, eps, streamed, sums + 2 * group * s.channels,
+                     dx + at);
+    }
   });
 }
 
@@ -118,60 +167,21 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace lumen::kernels {
 namespace {
-HWY_EXPORT(total);
-HWY_EXPORT(squared_distance);
-HWY_EXPORT(gradient_sums);
-HWY_EXPORT(scale);
-HWY_EXPORT(scale_gradient);
+HWY_EXPORT(normalize_groups);
+HWY_EXPORT(group_gradients);
 
-// So many numbers are added up in float32.
-constexpr int64_t kSummed = 4096;
-
-// body(begin, count) for pieces of [0, n), at most `most` long.
+// body(begin, end) for groups of all samples, numbered one after another, on several threads.
 template <class Body>
-void in_pieces(int64_t n, int64_t most, const Body& body) {
-  for (int64_t at = 0; at < n; at += most) body(at, std::min(most, n - at));
-}
-
-struct Moments {
-  float mean;
-  double variance;
-};
-Moments moments_of(DType dtype, const void* x, int64_t n) {
-  const auto add = HWY_DYNAMIC_DISPATCH(total);
-  const auto add_squares = HWY_DYNAMIC_DISPATCH(squared_distance);
-  double sum = 0, squares = 0;
-  in_pieces(n, kSummed, [&](int64_t at, int64_t count) {
-    sum += add(dtype, number_address(dtype, x, at), count);
-  });
-  const auto mean = static_cast<float>(sum / static_cast<double>(n));
-  in_pieces(n, kSummed, [&](int64_t at, int64_t count) {
-    squares += add_squares(dtype, number_address(dtype, x, at), count, mean);
-  });
-  return {mean, squares / static_cast<double>(n)};
-}
-
-// compute(begin, count, to) writes all of a channel of y, past the caches where y is large.
-template <class Compute>
-void write_channel(bool streamed, int64_t pixels, void* y, const Compute& compute) {
-  if (!streamed) return compute(int64_t{0}, pixels, y);
-  constexpr int64_t kPiece = 1024;
-  alignas(64) float piece[kPiece];
-  in_pieces(pixels, kPiece, [&](int64_t at, int64_t count) {
-    compute(at, count, piece);
-    stream(piece, count, static_cast<float*>(y) + at);
-  });
-}
-
-// body(group) for groups of all samples, numbered one after another, on several threads.
-template <class Body>
-void for_each_group(ThreadPool& pool, const GroupShape& s, bool streamed, const Body& body) {
-  const int64_t n = s.channels * s.pixels;
-  pool.parallel_for(s.batch * s.groups, std::max<int64_t>(1, 4096 / std::max<int64_t>(1, n)),
-                    [&](int64_t begin, int64_t end, int) {
-                      for (int64_t group = begin; group < end; ++group) body(group);
-                      if (streamed) finish_streams();
-                    });
+void for_groups(ThreadPool& pool, const GroupShape& s, bool streamed, const Body& body) {
+  constexpr int64_t kGrain = 4096;
+  const int64_t count = s.batch * s.groups, n = std::max<int64_t>(1, s.channels * s.pixels);
+  const int64_t grain = std::max<int64_t>(1, kGrain / n);
+  const int64_t eighth = count / (8 * pool.threads());
+  pool.parallel_pieces(count, grain, std::max(grain, eighth / grain * grain),
+                       [&](int64_t begin, int64_t end, int) {
+                         body(begin, end);
+                         if (streamed) finish_streams();
+                       });
 }
 
 // Of type `dtype`: float32 does.
@@ -180,41 +190,14 @@ bool streams_result(const GroupShape& s, DType dtype) {
          streams(s.batch * s.groups * s.channels * s.pixels * int64_t{sizeof(float)});
 }
 
-// Weights, of which there may be none.
-class Weights {
- public:
-  Weights(DType dtype, const void* w, float otherwise)
-      : dtype_(dtype), w_(w), otherwise_(otherwise) {}
-  float operator[](int64_t c) const { return w_ ? number_at(dtype_, w_, c) : otherwise_; }
-
- private:
-  DType dtype_;
-  const void* w_;
-  float otherwise_;
-};
-
 }  // namespace
 
 void group_norm(ThreadPool& pool, const GroupShape& s, const void* x, const void* w, const void* b,
                 float eps, void* y) {
-  const auto kernel = HWY_DYNAMIC_DISPATCH(scale);
+  const auto kernel = HWY_DYNAMIC_DISPATCH(normalize_groups);
   const bool streamed = streams_result(s, s.dtype);
-  const Weights factors(s.dtype, w, 1), shifts(s.dtype, b, 0);
-  for_each_group(pool, s, streamed, [&](int64_t group) {
-    const int64_t first = group * s.channels, weights = group % s.groups * s.channels;
-    const Moments moments =
-        moments_of(s.dtype, number_address(s.dtype, x, first * s.pixels), s.channels * s.pixels);
-    const auto r = static_cast<float>(1.0 / std::sqrt(moments.variance + eps));
-    for (int64_t c = 0; c < s.channels; ++c) {
-      const int64_t from = (first + c) * s.pixels;
-      const float factor = factors[weights + c] * r, shift = shifts[weights + c];
-      write_channel(streamed, s.pixels, number_address(s.dtype, y, from),
-                    [&](int64_t at, int64_t count, void* to) {
-                      kernel(s.dtype, number_address(s.dtype, x, from + at), count, moments.mean,
-                             factor, shift, to);
-                    });
-    }
-  });
+  for_groups(pool, s, streamed,
+             [&](int64_t begin, int64_t end) { kernel(s, x, w, b, eps, streamed, begin, end, y); });
 }
 
 size_t group_norm_workspace_bytes(const GroupShape& s) {
@@ -224,52 +207,26 @@ size_t group_norm_workspace_bytes(const GroupShape& s) {
 void group_norm_backward(ThreadPool& pool, const GroupShape& s, const void* x, const void* w,
                          const void* dy, DType dy_type, float eps, float* dx, float* dw, float* db,
                          std::byte* workspace) {
-  const auto add = HWY_DYNAMIC_DISPATCH(gradient_sums);
-  const auto kernel = HWY_DYNAMIC_DISPATCH(scale_gradient);
-  auto* const sums = reinterpret_cast<double*>(workspace);  // of each sample's channel: dy, dy · x̂
+  const auto kernel = HWY_DYNAMIC_DISPATCH(group_gradients);
+  auto* const sums = reinterpret_cast<double*>(workspace);
   const bool streamed = streams_result(s, DType::kF32);
-  const Weights factors(s.dtype, w, 1);
-  const GradientTypes types = {s.dtype, dy_type};
-  const auto n = static_cast<double>(s.channels * s.pixels);
-  for_each_group(pool, s, streamed, [&](int64_t group) {
-    const int64_t first = group * s.channels, weights = group % s.groups * s.channels;
-    const Moments moments =
-        moments_of(s.dtype, number_address(s.dtype, x, first * s.pixels), s.channels * s.pixels);
-    const double r = 1.0 / std::sqrt(moments.variance + eps);
-    double g = 0, gx = 0;  // Σ dy w, Σ dy w x̂
-    for (int64_t c = 0; c < s.channels; ++c) {
-      double* const sum = sums + 2 * (first + c);
-      sum[0] = sum[1] = 0;
-      const int64_t from = (first + c) * s.pixels;
-      in_pieces(s.pixels, kSummed, [&](int64_t at, int64_t count) {
-        add(types, number_address(s.dtype, x, from + at), number_address(dy_type, dy, from + at),
-            count, moments.mean, sum);
-      });
-      sum[1] *= r;
-      const auto weight = static_cast<double>(factors[weights + c]);
-      g += sum[0] * weight;
-      gx += sum[1] * weight;
-    }
-    const auto slope = static_cast<float>(-r * r * gx / n), shift = static_cast<float>(-r * g / n);
-    for (int64_t c = 0; c < s.channels; ++c) {
-      const int64_t from = (first + c) * s.pixels;
-      const float factor = static_cast<float>(r) * factors[weights + c];
-      write_channel(streamed, s.pixels, dx + from, [&](int64_t at, int64_t count, void* to) {
-        kernel(types, number_address(s.dtype, x, from + at), number_address(dy_type, dy, from + at),
-               count, moments.mean, factor, slope, shift, static_cast<float*>(to));
-      });
+  for_groups(pool, s, streamed, [&](int64_t begin, int64_t end) {
+    kernel(s, x, w, dy, dy_type, eps, streamed, begin, end, sums, dx);
+  });
+  constexpr int64_t kGrain = 2048;
+  const int64_t channels = s.groups * s.channels;
+  const int64_t grain = std::max<int64_t>(16, kGrain / std::max<int64_t>(1, s.batch));
+  pool.parallel_for(channels, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t c = begin; c < end; ++c) {
+      double total_w = 0, total_b = 0;
+      for (int64_t sample = 0; sample < s.batch; ++sample) {
+        total_b += sums[2 * (sample * channels + c)];
+        total_w += sums[2 * (sample * channels + c) + 1];
+      }
+      dw[c] = static_cast<float>(total_w);
+      db[c] = static_cast<float>(total_b);
     }
   });
-  const int64_t channels = s.groups * s.channels;
-  for (int64_t c = 0; c < channels; ++c) {
-    double total_w = 0, total_b = 0;
-    for (int64_t sample = 0; sample < s.batch; ++sample) {
-      total_b += sums[2 * (sample * channels + c)];
-      total_w += sums[2 * (sample * channels + c) + 1];
-    }
-    dw[c] = static_cast<float>(total_w);
-    db[c] = static_cast<float>(total_b);
-  }
 }
 
 }  // namespace lumen::kernels

@@ -44,31 +44,38 @@ HWY_INLINE void for_each_vector(int64_t begin, int64_t end, const F& f) {
     [&](FloatVec v, auto* p) HWY_ATTR { store_first(v, d, p + i, rest); });
 }
 
-// kSums sums over a row of `dim` elements: f(load, keep, sums) adds to each vector of partial sums;
-// keep(v) is v with zeros beyond the end of the row.
-template <int kSums, class F>
+// kSums sums over a row of `dim` elements: f(load, keep, sums) adds to each vector of partial sums,
+// of which there are kWays; keep(v) is v with zeros beyond the end of the row.
+template <int kWays = 2, int kSums, class F>
 HWY_INLINE void fold_row(size_t dim, float (&totals)[kSums], const F& f) {
+  static_assert(kWays == 2 || kWays == 4);
   const Float d;
   const size_t lanes = hn::Lanes(d);
-  FloatVec even[kSums], odd[kSums];
-  for (int s = 0; s < kSums; ++s) even[s] = odd[s] = hn::Zero(d);
+  FloatVec parts[kWays][kSums];
+  for (auto& sums : parts) {
+    for (FloatVec& sum : sums) sum = hn::Zero(d);
+  }
   const auto all = [](FloatVec v) HWY_ATTR { return v; };
   size_t i = 0;
-  for (; i + 2 * lanes <= dim; i += 2 * lanes) {
-    f([&](const auto* p) HWY_ATTR { return load_numbers(d, p + i); }, all, even);
-    f([&](const auto* p) HWY_ATTR { return load_numbers(d, p + i + lanes); }, all, odd);
+  for (; i + kWays * lanes <= dim; i += kWays * lanes) {
+    HWY_UNROLL(4)
+    for (int way = 0; way < kWays; ++way) {
+      f([&](const auto* p) HWY_ATTR { return load_numbers(d, p + i + way * lanes); }, all,
+        parts[way]);
+    }
   }
-  if (i + lanes <= dim) {
-    f([&](const auto* p) HWY_ATTR { return load_numbers(d, p + i); }, all, even);
-    i += lanes;
+  for (; i + lanes <= dim; i += lanes) {
+    f([&](const auto* p) HWY_ATTR { return load_numbers(d, p + i); }, all, parts[0]);
   }
   if (i < dim) {
     const size_t rest = dim - i;
     f([&](const auto* p) HWY_ATTR { return load_first(d, p + i, rest); },
-      [&](FloatVec v) HWY_ATTR { return hn::IfThenElseZero(hn::FirstN(d, rest), v); }, odd);
+      [&](FloatVec v) HWY_ATTR { return hn::IfThenElseZero(hn::FirstN(d, rest), v); }, parts[1]);
   }
   for (int s = 0; s < kSums; ++s) {
-    totals[s] = hn::GetLane(hn::SumOfLanes(d, hn::Add(even[s], odd[s])));
+    auto sum = hn::Add(parts[0][s], parts[1][s]);
+    if constexpr (kWays == 4) sum = hn::Add(sum, hn::Add(parts[2][s], parts[3][s]));
+    totals[s] = hn::GetLane(hn::SumOfLanes(d, sum));
   }
 }
 

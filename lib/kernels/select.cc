@@ -66,10 +66,10 @@ class Lines {
   }
 
   // The most lines of a bundle that is walked: as many as keep `length` elements of each, of
-  // `bytes`, in L2.
+  // `bytes`, in L2; of lines of a few elements, whose beginnings take longer to find, many.
   int64_t bundle(int64_t length, int64_t bytes) const {
-    constexpr int64_t kWindow = 512 << 10;
-    if (axis_ > beside_) return 1;
+    constexpr int64_t kWindow = 512 << 10, kShort = 4;
+    if (axis_ > beside_) return this->length() <= kShort && beside_ >= 0 ? 512 : 1;
     return std::clamp<int64_t>(kWindow / std::max<int64_t>(1, length * bytes), 16, 512);
   }
 
@@ -173,11 +173,26 @@ bool all_in_range(ThreadPool& pool, const TypedOperand& index, const Shape& shap
   return find_out_of_range(pool, index, shape, limit, bad) < 0;
 }
 
-// Whether elements of one line follow one another in all three: indices are checked line by line
-// then, where they are read, else before.
+// Whether elements of one line follow one another in all three, and lines are walked one by one:
+// indices are checked line by line then, where they are read, else before.
 bool has_rows(const Lines& lines, const Strides& x, const Strides& index, const Strides& y) {
-  return lines.is_last() && lines.stride(x) == 1 && lines.stride(index) == 1 &&
-         lines.stride(y) == 1;
+  return lines.is_last() && lines.bundle(1, 1) == 1 && lines.stride(x) == 1 &&
+         lines.stride(index) == 1 && lines.stride(y) == 1;
+}
+
+// Whether the index is the same for all lines: it only advances along the axis.
+bool is_shared(const TypedOperand& index, const Shape& shape, int axis) {
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (i != axis && shape[i] > 1 && index.strides[static_cast<size_t>(i)] != 0) return false;
+  }
+  return true;
+}
+
+// y[i] = x[index[i]]. Nothing overlaps, which a compiler cannot know of bytes.
+template <typename T, typename I>
+void take_row(const std::byte* __restrict x, const std::byte* __restrict index, int64_t n,
+              std::byte* __restrict y) {
+  for (int64_t i = 0; i < n; ++i) set_element(y, i, element<T>(x, element<I>(index, i)));
 }
 
 template <typename T, typename I>
@@ -189,7 +204,9 @@ bool take_as(ThreadPool& pool, const TypedOperand& x, const TypedOperand& index,
   const int64_t index_stride = lines.stride(index.strides), index_step = lines.step(index.strides);
   const int64_t y_stride = lines.stride(to), y_step = lines.step(to);
   const bool rows = has_rows(lines, x.strides, index.strides, to);
-  if (!rows && !all_in_range(pool, index, shape, x_length)) return false;
+  // What all lines share is checked once.
+  const bool checked = !rows || is_shared(index, shape, axis);
+  if (checked && !all_in_range(pool, index, shape, x_length)) return false;
   std::atomic<bool> in_range = true;
   lines.parallel(pool, lines.bundle(x_length, sizeof(T)), [&](int64_t line, int64_t count, int) {
     const int64_t from = lines.offset(x.strides, line), at = lines.offset(index.strides, line);
@@ -198,13 +215,12 @@ bool take_as(ThreadPool& pool, const TypedOperand& x, const TypedOperand& index,
       const std::byte* const from_line = x.data + from * static_cast<int64_t>(sizeof(T));
       const std::byte* const at_line = index.data + at * static_cast<int64_t>(sizeof(I));
       std::byte* const to_line = y + out * static_cast<int64_t>(sizeof(T));
-      if (!all_in_range<I>(at_line, lines.length(), x_length)) {
+      const int64_t n = lines.length();
+      if (!checked && !all_in_range<I>(at_line, n, x_length)) {
         in_range = false;
         return;
       }
-      for (int64_t i = 0; i < lines.length(); ++i) {
-        set_element(to_line, i, element<T>(from_line, element<I>(at_line, i)));
-      }
+      take_row<T, I>(from_line, at_line, n, to_line);
       return;
     }
     lines.walk(count, [&](int64_t i, int64_t l) {
@@ -214,14 +230,6 @@ bool take_as(ThreadPool& pool, const TypedOperand& x, const TypedOperand& index,
     });
   });
   return in_range;
-}
-
-// Whether the index is the same for all lines: it only advances along the axis.
-bool is_shared(const TypedOperand& index, const Shape& shape, int axis) {
-  for (int i = 0; i < shape.rank(); ++i) {
-    if (i != axis && shape[i] > 1 && index.strides[static_cast<size_t>(i)] != 0) return false;
-  }
-  return true;
 }
 
 // How many of the last elements of each slice along `axis` lie together.
@@ -257,9 +265,31 @@ void take_slices(ThreadPool& pool, const TypedOperand& x, const TypedOperand& in
   });
 }
 
+// y[i] += x[i], or = x[i], which do not overlap: in vectors.
+template <typename T, bool kAdd>
+void put_row(const std::byte* __restrict x, int64_t n, std::byte* __restrict y) {
+  for (int64_t i = 0; i < n; ++i) {
+    T value = element<T>(x, i);
+    if constexpr (kAdd) value = sum_of(element<T>(y, i), value);
+    set_element(y, i, value);
+  }
+}
+
+// The same of y[index[i]], in order.
+template <typename T, typename I, bool kAdd>
+void scatter_row(const std::byte* __restrict x, const std::byte* __restrict index, int64_t n,
+                 std::byte* __restrict y) {
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t j = element<I>(index, i);
+    put_row<T, kAdd>(x + i * static_cast<int64_t>(sizeof(T)), 1,
+                     y + j * static_cast<int64_t>(sizeof(T)));
+  }
+}
+
 template <typename T, typename I, bool kAdd>
 bool scatter_as(ThreadPool& pool, const TypedOperand& index, const TypedOperand& src,
                 const Shape& shape, int axis, const Shape& y_shape, std::byte* y) {
+  constexpr int64_t kSize = sizeof(T);
   const Lines lines(shape, axis);
   const Strides to = contiguous_strides(y_shape);
   const int64_t src_stride = lines.stride(src.strides), src_step = lines.step(src.strides);
@@ -275,32 +305,28 @@ bool scatter_as(ThreadPool& pool, const TypedOperand& index, const TypedOperand&
   lines.parallel(pool, most, [&](int64_t line, int64_t count, int) {
     const int64_t from = lines.offset(src.strides, line), at = lines.offset(index.strides, line);
     const int64_t out = lines.offset(to, line);
-    auto put = [&](int64_t target, int64_t source) {
-      T value = element<T>(src.data, source);
-      if constexpr (kAdd) value = sum_of(element<T>(y, target), value);
-      set_element(y, target, value);
-    };
     if (rows) {
       const std::byte* const indices = index.data + at * static_cast<int64_t>(sizeof(I));
-      if (!all_in_range<I>(indices, lines.length(), y_shape[axis])) {
+      const int64_t n = lines.length();
+      if (!all_in_range<I>(indices, n, y_shape[axis])) {
         in_range = false;
         return;
       }
-      for (int64_t i = 0; i < lines.length(); ++i) put(out + element<I>(indices, i), from + i);
+      scatter_row<T, I, kAdd>(src.data + from * kSize, indices, n, y + out * kSize);
       return;
     }
-    if (whole_rows) {  // in vectors
+    if (whole_rows) {
       for (int64_t i = 0; i < lines.length(); ++i) {
         const int64_t j = element<I>(index.data, at + i * index_stride);
-        for (int64_t l = 0; l < count; ++l) {
-          put(out + j * y_stride + l, from + i * src_stride + l);
-        }
+        put_row<T, kAdd>(src.data + (from + i * src_stride) * kSize, count,
+                         y + (out + j * y_stride) * kSize);
       }
       return;
     }
     lines.walk(count, [&](int64_t i, int64_t l) {
       const int64_t j = element<I>(index.data, at + i * index_stride + l * index_step);
-      put(out + j * y_stride + l * y_step, from + i * src_stride + l * src_step);
+      put_row<T, kAdd>(src.data + (from + i * src_stride + l * src_step) * kSize, 1,
+                       y + (out + j * y_stride + l * y_step) * kSize);
     });
   });
   return in_range;
@@ -379,18 +405,29 @@ void argmax_as(ThreadPool& pool, const TypedOperand& x, const Shape& shape, int 
 
 }  // namespace
 
-int64_t find_out_of_range(ThreadPool& pool, const TypedOperand& index, const Shape& shape,
+int64_t find_out_of_range(ThreadPool& pool, const TypedOperand& operand, const Shape& shape,
                           int64_t limit, int64_t& bad) {
   if (shape.elements() == 0) return -1;
   // What is repeated is read once.
   Shape distinct = shape.rank() > 0 ? shape : Shape{1};
   for (int i = 0; i < shape.rank(); ++i) {
-    if (index.strides[static_cast<size_t>(i)] == 0) distinct[i] = 1;
+    if (operand.strides[static_cast<size_t>(i)] == 0) distinct[i] = 1;
   }
-  const Lines lines(distinct, distinct.rank() - 1);
+  // Short lines that follow one another are one.
+  constexpr int64_t kShort = 16;
+  bool joins = distinct[-1] <= kShort;
+  int64_t length = 1;
+  for (int i = distinct.rank() - 1; i >= 0; --i) {
+    joins &= distinct[i] == 1 || operand.strides[static_cast<size_t>(i)] == length;
+    length *= distinct[i];
+  }
+  TypedOperand index = operand;
+  if (joins) index.strides[0] = 1;
+  const Shape walked = joins ? Shape{length} : distinct;
+  const Lines lines(walked, walked.rank() - 1);
   std::atomic<int64_t> first = std::numeric_limits<int64_t>::max();
   const int64_t grain = std::max<int64_t>(1, 4 * kGrain / lines.length());
-  pool.parallel_for(distinct.elements() / lines.length(), grain,
+  pool.parallel_for(walked.elements() / lines.length(), grain,
                     [&](int64_t begin, int64_t end, int) {
                       const int64_t at = with_index_type(index.dtype, [&](auto type) {
                         return find_in_lines<decltype(type)>(index, lines, begin, end, limit);

@@ -71,7 +71,8 @@ void check_by_index(DType dtype, DType index_type, const Shape& shape, int axis)
 }  // namespace
 
 TEST_CASE("elements by index along any axis, however many lines lie beside each other") {
-  const Shape shapes[] = {{700}, {37, 1100}, {1100, 37}, {3, 90, 41}, {2, 3, 5, 7}};
+  const Shape shapes[] = {{700},        {37, 1100}, {1100, 37}, {3, 90, 41},
+                          {2, 3, 5, 7}, {1100, 1},  {600, 3},   {3, 400, 4}};
   for (const Shape& shape : shapes) {
     for (int axis = 0; axis < shape.rank(); ++axis) {
       check_by_index<float, int32_t>(DType::kF32, DType::kI32, shape, axis);
@@ -230,6 +231,57 @@ TEST_CASE("lines of every type are ordered as by a stable sort") {
     check_order(DType::kU8, bytes);
     check_order(DType::kBool, bytes);
   }
+}
+
+TEST_CASE("an index that all rows share, and rows added by it") {
+  Philox random(10);
+  const Shape shape = {9, 83};
+  std::vector<float> x(9 * 83), taken(x.size()), added(x.size());
+  std::vector<int64_t> columns(83), rows(9);
+  for (float& v : x) v = static_cast<float>(random.next_u32() % 100);
+  for (int64_t& j : columns) j = static_cast<int64_t>(random.next_u32() % 83);
+  for (int64_t& j : rows) j = static_cast<int64_t>(random.next_u32() % 9);
+  for (size_t r = 0; r < 9; ++r) {
+    for (size_t c = 0; c < 83; ++c) {
+      taken[r * 83 + c] = x[r * 83 + static_cast<size_t>(columns[c])];
+      added[static_cast<size_t>(rows[r]) * 83 + c] += x[r * 83 + c];
+    }
+  }
+  const TypedOperand from = operand(x, DType::kF32, {83, 1});
+  for (int threads : {1, 3}) {
+    ThreadPool pool(threads);
+    std::vector<float> y(x.size());
+    auto* const bytes = reinterpret_cast<std::byte*>(y.data());
+    CHECK(take_along(pool, from, operand(columns, DType::kI64, {0, 1}), 83, shape, 1, bytes));
+    CHECK(y == taken);
+    y.assign(y.size(), 0);
+    CHECK(scatter(pool, operand(rows, DType::kI64, {1, 0}), from, shape, 0, true, shape, bytes));
+    CHECK(y == added);
+  }
+  columns[82] = 83;
+  ThreadPool pool(2);
+  std::vector<float> y(x.size());
+  CHECK(!take_along(pool, from, operand(columns, DType::kI64, {0, 1}), 83, shape, 1,
+                    reinterpret_cast<std::byte*>(y.data())));
+}
+
+TEST_CASE("the first index out of range among short rows is named by its place") {
+  ThreadPool pool(2);
+  std::vector<int64_t> index(3 * 40 * 2, 1);
+  int64_t bad = 0;
+  const Shape shape = {3, 40, 2};
+  const TypedOperand all = operand(index, DType::kI64, {80, 2, 1});
+  CHECK(find_out_of_range(pool, all, shape, 2, bad) == -1);
+  index[150] = -7;
+  index[200] = 2;
+  CHECK(find_out_of_range(pool, all, shape, 2, bad) == 150);
+  CHECK(bad == -7);
+  // Each row of a matrix [40, 2] repeated three times, and every other column.
+  CHECK(find_out_of_range(pool, operand(index, DType::kI64, {0, 2, 1}), shape, 2, bad) == -1);
+  index[50] = 9;
+  CHECK(find_out_of_range(pool, operand(index, DType::kI64, {0, 2, 1}), shape, 2, bad) == 50);
+  CHECK(find_out_of_range(pool, operand(index, DType::kI64, {80, 4, 2}), {3, 20, 2}, 2, bad) == 25);
+  CHECK(bad == 9);
 }
 
 TEST_CASE("an index out of range is found") {

@@ -54,8 +54,8 @@ enum class TypedOp {
   kLess,
   kEqual,
   kWhere,
-  kRelu,    // only in chains (elementwise.h): x < 0 ? 0 : x
-  kToBf16,  // only in chains: rounded to bfloat16 and back
+  kRelu,    // x < 0 ? 0 : x
+  kToBf16,  // only in chains (elementwise.h): rounded to bfloat16 and back
   kSign,    // (0 < x) − (x < 0)
   kClamp,   // min(max(in[0], in[1]), in[2]); NaN stays, bounds are none
 };

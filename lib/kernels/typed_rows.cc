@@ -287,6 +287,8 @@ void compute_as(TypedOp op, const std::byte* const* in, int64_t n, std::byte* y)
         return element_at<uint8_t>(a, i) != 0 ? at(b, i) : at(c, i);
       });
     case TypedOp::kRelu:
+      return write_each<T>(n, y,
+                           [=](int64_t i) HWY_ATTR { return at(a, i) < 0 ? T{0} : at(a, i); });
     case TypedOp::kToBf16:
     case TypedOp::kNone:
       break;
@@ -321,13 +323,13 @@ void compute_truths(TypedOp op, const std::byte* const* in, int64_t n, std::byte
     case TypedOp::kNegate:
     case TypedOp::kMagnitude:
     case TypedOp::kSign:
+    case TypedOp::kRelu:
       return write_each<Byte>(n, y, [=](int64_t i) HWY_ATTR { return at(a, i); });
     case TypedOp::kWhere:
       return write_each<Byte>(n, y, [=](int64_t i) HWY_ATTR {
         return (at(a, i) & at(b, i)) | (opposite(a, i) & at(c, i));
       });
     case TypedOp::kDivide:
-    case TypedOp::kRelu:
     case TypedOp::kToBf16:
     case TypedOp::kNone:
       break;

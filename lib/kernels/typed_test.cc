@@ -135,6 +135,7 @@ std::vector<Arithmetic<T>> arithmetic() {
          return x[0] < 0 ? wrap_neg(x[0]) : x[0];
        },
        1},
+      {TypedOp::kRelu, [](const S* x) -> S { return x[0] < 0 ? S{0} : x[0]; }, 1},
       {TypedOp::kMaximum,
        [](const S* x) -> S {
          return x[0] != x[0] || x[1] != x[1] ? x[0] + x[1] : std::max(x[0], x[1]);

@@ -8,8 +8,8 @@
 
 namespace lumen::ops {
 
-extern const graph::OpDef kBatchNorm, kBatchNormStatistics, kBatchNormNarrow, kBatchNormBackward,
-    kLerpState, kAddState;
+extern const graph::OpDef kBatchNorm, kBatchNormStatistics, kBatchNormNarrow, kBatchNormRunning,
+    kBatchNormBackward, kLerpState, kAddState;
 
 namespace {
 
@@ -172,6 +172,20 @@ std::vector<Tensor> grad_narrow(const graph::GradCall& call) {
   return {parts[0], {}, {}, parts[1], parts[2]};
 }
 
+// --- batch_norm_running: x, mean, var, weight and bias or not → y of the type of x. As above, but
+// --- mean and var are numbers like any others, and x may be float32.
+
+graph::TypedShape infer_running(const Node& node) {
+  const Node& x = *node.inputs[0];
+  require_channels(node, is_float32_or_narrower(x.dtype), 1, node.inputs.size());
+  return {x.dtype, x.shape};
+}
+
+Tensor running_meaning(const Node& node, Inputs in) {
+  const Tensor y = narrow_meaning(node, in);
+  return has_relu(node) ? relu(y) : y;
+}
+
 // --- batch_norm_backward: x, mean, var, dy, dmean, dvar, weight or not, with relu and a weight the
 // --- bias → [dx | dw | db] ---------------------------------------------------------------------
 
@@ -317,6 +331,24 @@ std::vector<OpCase> narrow_cases() {
   return cases;
 }
 
+std::vector<OpCase> running_cases() {
+  std::vector<OpCase> cases;
+  for (const auto& [x, affine, attrs] : case_variants()) {
+    for (DType dtype : {DType::kF32, DType::kBF16}) {
+      std::vector<graph::TypedShape> inputs = {{dtype, x}, f32({x[1]}), f32({x[1]})};
+      if (affine) inputs.insert(inputs.end(), 2, f32({x[1]}));
+      cases.push_back({str(name(dtype), " ", label(x, affine, attrs)), std::move(inputs),
+                       [attrs = attrs](Inputs in) {
+                         std::vector<Tensor> all(in.begin(), in.end());
+                         all[2] = mul(all[2], all[2]);
+                         return record(kBatchNormRunning, all, attrs);
+                       },
+                       -2, 2, dtype == DType::kF32 ? 2e-5 : kNarrowTolerance});
+    }
+  }
+  return cases;
+}
+
 std::vector<OpCase> batch_norm_backward_cases() {
   std::vector<OpCase> cases;
   auto add_case = [&](const CaseVariant& variant, DType x_type, DType dy_type) {
@@ -449,6 +481,13 @@ const OpDef kBatchNormNarrow = {.name = "batch_norm_narrow",
                                 .grad = grad_narrow,
                                 .autocast = graph::Autocast::kFull,
                                 .cases = narrow_cases};
+const OpDef kBatchNormRunning = {.name = "batch_norm_running",
+                                 .infer = infer_running,
+                                 .kernel = run_narrow,
+                                 .meaning = rounded_meaning<running_meaning>,
+                                 .autocast = graph::Autocast::kFull,
+                                 .takes_relu = true,
+                                 .cases = running_cases};
 const OpDef kBatchNormBackward = {.name = "batch_norm_backward",
                                   .infer = infer_batch_norm_backward,
                                   .kernel = run_batch_norm_backward,
@@ -524,23 +563,29 @@ BatchNormResult batch_norm_training(const Tensor& x, const Tensor& weight, const
 
 Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
                   const Tensor& bias, double eps) {
-  as_channels("batch_norm", x);  // for its check
+  const Tensor channels = as_channels("batch_norm", x);
   for (const Tensor& w : {mean, var, weight, bias}) {
     if (w.defined() && !(w.shape() == Shape{x.dim(1)})) {
       fail(ErrorKind::kMalformed, "batch_norm of ", to_string(x.shape()),
            ": statistics, weight and bias must be [", x.dim(1), "], not ", to_string(w.shape()));
     }
   }
-  if (is_narrow(x.dtype())) {
-    const Tensor y =
-        batch_norm(widened(x), widened(mean), widened(var), widened(weight), widened(bias), eps);
-    return y.dtype() == DType::kF32 ? graph::contiguous(y, x.dtype()) : y;
+  const DType common = float_type_of("batch_norm", {x, mean, var, weight, bias});
+  if (common == DType::kF64) {
+    Tensor scale = rsqrt(add(var, eps));
+    if (weight.defined()) scale = mul(scale, weight);
+    Tensor shift = neg(mul(mean, scale));
+    if (bias.defined()) shift = add(shift, bias);
+    return add(mul(x, beside(x, scale)), beside(x, shift));
   }
-  Tensor scale = rsqrt(add(var, eps));
-  if (weight.defined()) scale = mul(scale, weight);
-  Tensor shift = neg(mul(mean, scale));
-  if (bias.defined()) shift = add(shift, bias);
-  return add(mul(x, beside(x, scale)), beside(x, shift));
+  const DType dtype = is_narrow(x.dtype()) ? x.dtype() : DType::kF32;
+  std::vector<Tensor> inputs = {in_type(channels, dtype), widened(mean), widened(var)};
+  if (weight.defined() || bias.defined()) {
+    const Shape per_channel = {x.dim(1)};
+    inputs.push_back(weight.defined() ? widened(weight) : ones(per_channel));
+    inputs.push_back(bias.defined() ? widened(bias) : zeros(per_channel));
+  }
+  return reshape(record(kBatchNormRunning, inputs, {{"eps", eps}}), x.shape());
 }
 
 Tensor lerp_state(const Tensor& state, const Tensor& value, const Tensor& weight) {

@@ -1,6 +1,7 @@
 #include "lib/ops/elementwise.h"
 
 #include "lib/base/error.h"
+#include "lib/graph/program.h"
 #include "lib/ops/axes.h"
 
 namespace lumen::ops {
@@ -34,7 +35,8 @@ void run_typed(const graph::KernelCall& call) {
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     operands[i] = typed(call.inputs[i]);
   }
-  const kernels::TypedFunction f = {op.typed, op.real ? op.real : op.scalar, op.integer};
+  const kernels::TypedFunction f = {graph::simple_form(op), op.real ? op.real : op.scalar,
+                                    op.integer};
   kernels::map_typed(*call.pool, f, std::span(operands, call.inputs.size()), call.output.shape,
                      call.output.dtype, call.output.data);
 }

@@ -24,6 +24,7 @@ bool is_beyond_first(const Node& user, const Node& normal) {
 // The operation with takes_relu whose first result `node` is, reshaped or not, else null.
 const Node* source_of_first(const NodePtr& node) {
   const Node& part = *behind_reshapes(node);
+  if (part.op->takes_relu && part.shape == part.inputs[0]->shape) return &part;  // all there is
   if (part.op != &kSlice) return nullptr;
   const Node& source = *part.inputs[0];
   const bool is_first = source.op->takes_relu && part.attrs.integer("begin") == 0 &&
