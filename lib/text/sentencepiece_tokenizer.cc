@@ -147,9 +147,16 @@ class SentencepieceTokenizer : public Tokenizer {
   std::string kind() const override { return "sentencepiece"; }
 
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options) const override {
-    check_length(text);
     std::vector<int32_t> ids;
     if (options.add_special && add_bos_) ids.push_back(*special_.bos);
+    encode_rest(text, 0, options.parse_special, ids, nullptr);
+    if (options.add_special && add_eos_) ids.push_back(*special_.eos);
+    return ids;
+  }
+
+  void encode_rest(std::string_view text, size_t begin, std::optional<bool> parse_special,
+                   std::vector<int32_t>& ids, std::vector<Checkpoint>* checkpoints) const override {
+    check_length(text);
     const auto encode_part = [&](std::string_view part) {
       std::vector<int> part_ids;
       const auto status = processor_.Encode({part.data(), part.size()}, &part_ids);
@@ -159,19 +166,15 @@ class SentencepieceTokenizer : public Tokenizer {
       }
       ids.insert(ids.end(), part_ids.begin(), part_ids.end());
     };
-    if (options.parse_special.value_or(parses_special_)) {
-      added_.split(text, false, true, [&](const Fragment& part) {
-        if (part.id >= 0) {
-          ids.push_back(part.id);
-        } else {
-          encode_part(text.substr(part.begin, part.end - part.begin));
-        }
-      });
-    } else {
-      encode_part(text);
-    }
-    if (options.add_special && add_eos_) ids.push_back(*special_.eos);
-    return ids;
+    if (!parse_special.value_or(parses_special_)) return encode_part(text);
+    const auto found = [&](const Fragment& part) {
+      if (part.id < 0) return encode_part(text.substr(part.begin, part.end - part.begin));
+      ids.push_back(part.id);
+      if (checkpoints != nullptr && added_.is_boundary(text, part)) {
+        checkpoints->push_back({part.end, ids.size(), part.end + added_.lookahead()});
+      }
+    };
+    added_.split(text, false, true, found, begin);
   }
 
   std::unique_ptr<TokenDecoder> make_decoder(bool skip_special) const override {
