@@ -53,8 +53,7 @@ class Tokenizer {
   // What the file is, for messages and --inspect: "BPE (tokenizer.json)", "sentencepiece", ….
   virtual std::string kind() const = 0;
 
-  // Token ids of `text`, in linear or n log n time (but the sentencepiece library 0.1.97 takes the
-  // square of the longest run of characters without a token). Bytes that are not UTF-8 count as
+  // Token ids of `text`, in linear or n log n time. Bytes that are not UTF-8 count as
   // U+FFFD, except where the format's own program passes them through. Characters without a token
   // become the unknown token, or nothing where the format has none. Throws Error(kResource) for
   // text longer than limits::kPromptBytes; kMalformed if the unknown token is needed and missing.
