@@ -1,7 +1,9 @@
 // Which part of a rendered conversation each message is. Templates are programs, so the answer is
-// found by rendering beginnings of the conversation and checking that each continues the other.
+// found by rendering beginnings of the conversation and checking that each continues the other; all
+// of them in one go where the template allows it.
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
@@ -14,9 +16,9 @@ using text::ByteRange;
 
 // nullopt if the template refuses such a conversation.
 std::optional<std::string> try_render(const text::ChatTemplate& chat_template,
-                                      const text::ChatInput& input) {
+                                      text::ChatInput input) {
   try {
-    return text::render_chat(chat_template, input, {.now = kTemplateDate});
+    return text::render_chat(chat_template, std::move(input), {.now = kTemplateDate});
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kMalformed) throw;
     return std::nullopt;
@@ -27,12 +29,67 @@ std::optional<std::string> try_render(const text::ChatTemplate& chat_template,
 std::optional<std::string> render_first(const text::ChatTemplate& chat_template,
                                         const text::ChatInput& input, size_t count,
                                         bool generation_prompt) {
-  text::ChatInput part = input;
-  part.messages = io::Json::array();
+  text::ChatInput part = {.tools = input.tools,
+                          .documents = input.documents,
+                          .add_generation_prompt = generation_prompt,
+                          .bos_token = input.bos_token,
+                          .eos_token = input.eos_token,
+                          .extra = input.extra};
   for (size_t i = 0; i < count; ++i) part.messages.push_back(input.messages[i]);
-  part.add_generation_prompt = generation_prompt;
-  return try_render(chat_template, part);
+  return try_render(chat_template, std::move(part));
 }
+
+// Where beginnings of a conversation end in `full`, what is rendered of all of it.
+class Beginnings {
+ public:
+  Beginnings(const text::ChatTemplate& chat_template, const text::ChatInput& input,
+             const std::string& full)
+      : template_(chat_template), input_(input), full_(full) {}
+
+  // The bytes that the first `count` messages are rendered to, if `full` begins with them.
+  std::optional<size_t> end(size_t count, bool generation_prompt) {
+    Rendering& all = rendered(generation_prompt);
+    if (count < all.beginnings.size() && all.beginnings[count]) {
+      const auto& [shared, rest] = *all.beginnings[count];
+      const bool begins = shared <= all.same && full_.compare(shared, rest.size(), rest) == 0;
+      return begins ? std::optional(shared + rest.size()) : std::nullopt;
+    }
+    const auto part = render_first(template_, input_, count, generation_prompt);
+    return part && full_.starts_with(*part) ? std::optional(part->size()) : std::nullopt;
+  }
+
+ private:
+  // Of fewer messages each beginning is rendered by itself, which takes no longer.
+  static constexpr size_t kFew = 4;
+
+  struct Rendering {
+    bool done = false;
+    text::RenderedBeginnings beginnings;
+    size_t same = 0;  // bytes of the whole that are as in `full`
+  };
+
+  Rendering& rendered(bool generation_prompt) {
+    Rendering& all = renderings_[generation_prompt];
+    if (std::exchange(all.done, true) || input_.messages.size() <= kFew) return all;
+    text::ChatInput whole = input_;
+    whole.add_generation_prompt = generation_prompt;
+    try {
+      const std::string text =
+          text::render_chat(template_, std::move(whole), {.now = kTemplateDate}, &all.beginnings);
+      const auto end = std::mismatch(text.begin(), text.end(), full_.begin(), full_.end());
+      all.same = static_cast<size_t>(end.first - text.begin());
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kMalformed) throw;
+      all.beginnings.clear();
+    }
+    return all;
+  }
+
+  const text::ChatTemplate& template_;
+  const text::ChatInput& input_;
+  const std::string& full_;
+  Rendering renderings_[2];  // without and with a generation prompt
+};
 
 // `text` without the white space around it.
 std::string_view trimmed(std::string_view text) {
@@ -55,7 +112,8 @@ std::optional<ByteRange> content_range(const text::ChatTemplate& chat_template,
   const auto unlike = [](char c) { return c == 'x' ? 'y' : 'x'; };
   text::ChatInput other = input;
   other.messages[number]["content"] = std::string({unlike(wanted.front()), unlike(wanted.back())});
-  const auto changed = render_first(chat_template, other, other.messages.size(), false);
+  other.add_generation_prompt = false;
+  const auto changed = try_render(chat_template, std::move(other));
   if (!changed) return std::nullopt;
   const auto begin = std::mismatch(full.begin(), full.end(), changed->begin(), changed->end());
   const auto end = std::mismatch(full.rbegin(), full.rend(), changed->rbegin(), changed->rend());
@@ -66,24 +124,26 @@ std::optional<ByteRange> content_range(const text::ChatTemplate& chat_template,
   return trimmed(shown) == wanted ? std::optional(range) : std::nullopt;
 }
 
-// Where the assistant's message `number` stands behind its `prompt` in `full`, if that is another
-// text than at the end of a conversation, as with thoughts that are left out of earlier turns: up
-// to what follows whatever the message is, if another one is shown there as it is.
+// Where the assistant's message `number` stands in `full` behind its prompt, the first `begin`
+// bytes, if that is another text than at the end of a conversation, as with thoughts that are left
+// out of earlier turns: up to what follows whatever the message is, if another one is shown there
+// as it is.
 std::optional<ByteRange> answer_range(const text::ChatTemplate& chat_template,
                                       const text::ChatInput& input, size_t number,
-                                      const std::string& full, const std::string& prompt) {
-  if (!full.starts_with(prompt)) return std::nullopt;
-  const std::string_view shown = std::string_view(full).substr(prompt.size());
+                                      const std::string& full, size_t begin) {
+  const std::string_view prompt = std::string_view(full).substr(0, begin);
+  const std::string_view shown = std::string_view(full).substr(begin);
   for (const char* answer : {"xy", "yx"}) {  // one that does not end as the message does
     text::ChatInput other = input;
     other.messages[number] = {{"role", "assistant"}, {"content", answer}};
-    const auto changed = render_first(chat_template, other, other.messages.size(), false);
+    other.add_generation_prompt = false;
+    const auto changed = try_render(chat_template, std::move(other));
     if (!changed || !changed->starts_with(prompt)) return std::nullopt;
-    const std::string_view instead = std::string_view(*changed).substr(prompt.size());
+    const std::string_view instead = std::string_view(*changed).substr(begin);
     const auto end = std::mismatch(shown.rbegin(), shown.rend(), instead.rbegin(), instead.rend());
     const auto same = static_cast<size_t>(end.first - shown.rbegin());
     if (same < shown.size() && instead.substr(0, instead.size() - same) == answer) {
-      return ByteRange{prompt.size(), full.size() - same};
+      return ByteRange{begin, full.size() - same};
     }
   }
   return std::nullopt;
@@ -91,17 +151,14 @@ std::optional<ByteRange> answer_range(const text::ChatTemplate& chat_template,
 
 // What message `number` said.
 std::optional<ByteRange> said(const text::ChatTemplate& chat_template, const text::ChatInput& input,
-                              size_t number, const std::string& full) {
-  std::optional<std::string> prompt;
+                              size_t number, const std::string& full, Beginnings& beginnings) {
+  std::optional<size_t> prompt;
   if (io::get_string(input.messages[number], "role") == "assistant") {
     // From where the prompt that the model is given ends to where the conversation so far does.
     const bool is_last = number + 1 == input.messages.size();
-    const auto after =
-        is_last ? std::optional(full) : render_first(chat_template, input, number + 1, false);
-    prompt = render_first(chat_template, input, number, true);
-    if (after && prompt && full.starts_with(*after) && after->starts_with(*prompt)) {
-      return ByteRange{prompt->size(), after->size()};
-    }
+    const auto after = is_last ? std::optional(full.size()) : beginnings.end(number + 1, false);
+    prompt = beginnings.end(number, true);
+    if (after && prompt && *prompt <= *after) return ByteRange{*prompt, *after};
   }
   const auto content = content_range(chat_template, input, number, full);
   if (content || !prompt) return content;
@@ -192,10 +249,11 @@ bool is_learned(const io::Json& message, const std::vector<std::string>& roles) 
 
 std::vector<ByteRange> said_without_weight(const text::ChatTemplate& chat_template,
                                            const text::ChatInput& input, const std::string& full) {
+  Beginnings beginnings(chat_template, input, full);
   std::vector<ByteRange> ranges;
   for (size_t i = 0; i < input.messages.size(); ++i) {
     if (has_weight(input.messages[i])) continue;
-    const auto range = said(chat_template, input, i, full);
+    const auto range = said(chat_template, input, i, full, beginnings);
     if (!range) refuse_hidden(chat_template, input, i);
     ranges.push_back(*range);
   }
@@ -205,6 +263,7 @@ std::vector<ByteRange> said_without_weight(const text::ChatTemplate& chat_templa
 std::vector<ByteRange> said_by(const std::vector<std::string>& roles,
                                const text::ChatTemplate& chat_template,
                                const text::ChatInput& input, const std::string& full) {
+  Beginnings beginnings(chat_template, input, full);
   std::vector<ByteRange> ranges;
   const bool left_out = std::ranges::any_of(input.messages, [&](const io::Json& message) {
     return is_of(message, roles) && !has_weight(message);
@@ -216,7 +275,7 @@ std::vector<ByteRange> said_by(const std::vector<std::string>& roles,
       continue;
     }
     if (!has_weight(input.messages[i])) continue;
-    const auto range = said(chat_template, input, i, full);
+    const auto range = said(chat_template, input, i, full, beginnings);
     if (range) {
       ranges.push_back(*range);
       continue;

@@ -74,6 +74,8 @@ class TextEncoder {
   int32_t padding() const;
 
  private:
+  // Notes the characters of `text` for dropped_characters.
+  void see(std::string_view text);
   struct Boundaries {
     std::vector<int32_t> ids;
     std::vector<size_t> at;  // of each offset, its place in ids

@@ -5,6 +5,7 @@
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
 #include "lib/data/language.h"
+#include "lib/text/growing_text.h"
 
 namespace lumen::data {
 namespace {
@@ -112,8 +113,12 @@ Document TextEncoder::framed_chat(Document document, bool ends_learned) {
 
 std::vector<int32_t> TextEncoder::encode(std::string_view text,
                                          const text::EncodeOptions& options) {
-  for (size_t at = 0; at < text.size();) seen_[next_code_point(text, at)] = true;
+  see(text);
   return tokenizer().encode(text, options);
+}
+
+void TextEncoder::see(std::string_view text) {
+  for (size_t at = 0; at < text.size();) seen_[next_code_point(text, at)] = true;
 }
 
 std::string TextEncoder::dropped_characters() const {
@@ -156,15 +161,16 @@ TextEncoder::Boundaries TextEncoder::encode_parts(std::string_view text,
                                                   const std::vector<size_t>& offsets,
                                                   std::optional<bool> parse_special) {
   const text::EncodeOptions how = {.add_special = false, .parse_special = parse_special};
+  see(text);
+  text::GrowingText whole(tokenizer(), parse_special);
   Boundaries joint;
-  joint.ids = encode(text, how);
-  bool exact = true;
+  joint.ids = whole.encode(text);
   for (const size_t offset : offsets) {
-    const auto prefix = tokenizer().encode(text.substr(0, offset), how);
-    exact = exact && begins_with(joint.ids, prefix);
-    joint.at.push_back(prefix.size());
+    const auto count = whole.beginning(offset);
+    if (!count) break;
+    joint.at.push_back(*count);
   }
-  if (exact) return joint;
+  if (joint.at.size() == offsets.size()) return joint;
   // A token would reach over a boundary. What a model reads at one is the prompt's tokens by
   // themselves, so the parts are encoded by themselves, if that leaves the text as it is.
   const std::string wanted = tokenizer().decode(joint.ids);

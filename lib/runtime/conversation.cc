@@ -22,7 +22,10 @@ constexpr const char* kTool = "tool";
 
 Conversation::Conversation(const PromptFormat& format, Generator& generator,
                            std::string system_prompt, std::function<void(int)> on_drop)
-    : format_(format), generator_(generator), on_drop_(std::move(on_drop)) {
+    : format_(format),
+      generator_(generator),
+      on_drop_(std::move(on_drop)),
+      tokens_(*format.tokenizer(), /*parse_special=*/true) {
   set_system_prompt(std::move(system_prompt));
 }
 

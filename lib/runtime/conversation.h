@@ -57,7 +57,7 @@ class Conversation {
   std::string text() const;
 
   // The tokens of the messages as the next answer would read them.
-  std::vector<int32_t> prompt() const { return format_.encode(format_.render(messages_)); }
+  std::vector<int32_t> prompt() { return format_.encode(format_.render(messages_), tokens_); }
 
  private:
   std::vector<int32_t> fit_prompt(const GenerationOptions& options);
@@ -67,6 +67,7 @@ class Conversation {
   Generator& generator_;
   std::function<void(int)> on_drop_;
   std::vector<Message> messages_;
+  text::GrowingText tokens_;  // of the last prompt
 };
 
 // The messages of a JSON Lines file: lines as `save` writes them or single messages, all of one

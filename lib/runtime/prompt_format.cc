@@ -180,7 +180,15 @@ std::string PromptFormat::render(const std::vector<Message>& messages, bool begi
 }
 
 std::vector<int32_t> PromptFormat::encode(std::string_view prompt) const {
-  auto ids = tokenizer_->encode(prompt, {.add_special = false, .parse_special = true});
+  return with_bos(tokenizer_->encode(prompt, {.add_special = false, .parse_special = true}));
+}
+
+std::vector<int32_t> PromptFormat::encode(std::string_view prompt,
+                                          text::GrowingText& growing) const {
+  return with_bos(growing.encode(prompt));
+}
+
+std::vector<int32_t> PromptFormat::with_bos(std::vector<int32_t> ids) const {
   const auto bos = tokenizer_->special_ids().bos;
   if (wants_bos_ && bos && (ids.empty() || ids[0] != *bos)) ids.insert(ids.begin(), *bos);
   return ids;

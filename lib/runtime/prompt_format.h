@@ -10,6 +10,7 @@
 #include "lib/io/model_files.h"
 #include "lib/runtime/answer_channels.h"
 #include "lib/text/chat_template.h"
+#include "lib/text/growing_text.h"
 #include "lib/text/tokenizer.h"
 
 namespace lumen::runtime {
@@ -71,6 +72,9 @@ class PromptFormat {
   // The tokens of a rendered or raw prompt. Control tokens in it count as such. BOS comes first if
   // the model wants one and the text does not itself begin with it.
   std::vector<int32_t> encode(std::string_view prompt) const;
+  // The same for one prompt after the other that begins like it: `growing` is of this tokenizer and
+  // parses control tokens.
+  std::vector<int32_t> encode(std::string_view prompt, text::GrowingText& growing) const;
 
   // The characters of `text` that encode() drops: text::dropped_characters.
   std::string dropped_characters(std::string_view text) const {
@@ -86,6 +90,7 @@ class PromptFormat {
 
  private:
   void add_end_token(int32_t id, std::string source);
+  std::vector<int32_t> with_bos(std::vector<int32_t> ids) const;
 
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   std::optional<text::ChatTemplate> chat_template_;

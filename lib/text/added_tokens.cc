@@ -67,6 +67,11 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Normalizer* norma
       (token.normalized ? normalized : raw).emplace_back(content, static_cast<int32_t>(i));
     }
   }
+  // A search for the longest token sees a byte more than it has; what stands behind a token is
+  // asked for one character.
+  constexpr size_t kCharacter = 4;
+  for (const auto& [content, index] : raw) lookahead_ = std::max(lookahead_, content.size() + 1);
+  lookahead_ += kCharacter;
   raw_ = Trie(std::move(raw));
   normalized_ = Trie(std::move(normalized));
   for (size_t i = 0; i < tokens_.size(); ++i) {
@@ -76,10 +81,10 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Normalizer* norma
 }
 
 void AddedTokens::split(std::string_view text, bool normalized, bool parse_special,
-                        FunctionRef<void(const Fragment&)> found) const {
+                        FunctionRef<void(const Fragment&)> found, size_t from) const {
   const Trie& trie = normalized ? normalized_ : raw_;
-  size_t done = 0;
-  for (size_t pos = 0; pos < text.size();) {
+  size_t done = from;
+  for (size_t pos = from; pos < text.size();) {
     if (!trie.starts(text[pos])) {
       ++pos;
       continue;
@@ -105,6 +110,17 @@ void AddedTokens::split(std::string_view text, bool normalized, bool parse_speci
     done = end;
   }
   if (done < text.size()) found({-1, done, text.size()});
+}
+
+// Blanks that the token took along are searched for tokens too, which must find none.
+bool AddedTokens::is_boundary(std::string_view text, const Fragment& fragment) const {
+  for (size_t pos = fragment.end; pos > fragment.begin;) {
+    pos = last_character_begin(text.substr(0, pos));
+    size_t end = pos;
+    if (!is_whitespace(next_code_point(text, end))) return true;
+    if (raw_.starts(text[pos])) return false;
+  }
+  return true;
 }
 
 const AddedToken* AddedTokens::find(int32_t id) const {

@@ -40,8 +40,15 @@ class AddedTokens {
   // Calls found(fragment) for the parts of `text`, split at the tokens that are looked for in raw
   // or in normalized text. The longest of the leftmost matches counts; special tokens are skipped
   // without `parse_special`. Time is linear in the text times the longest token that begins there.
+  // From byte `from` on: 0, or the end of a fragment that is_boundary.
   void split(std::string_view text, bool normalized, bool parse_special,
-             FunctionRef<void(const Fragment&)> found) const;
+             FunctionRef<void(const Fragment&)> found, size_t from = 0) const;
+
+  // Whether a fragment of raw text that is a token ends where splitting can begin again: all texts
+  // that are the same up to lookahead() bytes behind its end have the same fragments up to there,
+  // and what follows is split as it is without them.
+  bool is_boundary(std::string_view text, const Fragment& fragment) const;
+  size_t lookahead() const { return lookahead_; }
 
   // Null if there is none.
   const AddedToken* find(int32_t id) const;
@@ -53,6 +60,7 @@ class AddedTokens {
   std::unordered_map<int32_t, size_t> by_id_;
   std::unordered_map<std::string_view, size_t> by_content_;  // views into tokens_
   Trie raw_, normalized_;                                    // to indices into tokens_
+  size_t lookahead_ = 0;
 };
 
 }  // namespace lumen::text

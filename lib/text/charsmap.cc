@@ -83,6 +83,27 @@ Charsmap::Match Charsmap::find(std::string_view text, bool longest) const {
   return match;
 }
 
+namespace {
+
+// The first part of `text`, which ends between grapheme clusters. Regional indicators (flags) are
+// clusters in pairs, for which PCRE2 counts those before each: so a part has not more than 64 in
+// one run.
+std::string_view first_part(std::string_view text) {
+  constexpr std::string_view kLead = "\xF0\x9F\x87";  // of U+1F1C0 to U+1F1FF
+  constexpr size_t kBytes = 4, kMost = 64;
+  size_t in_run = 0;
+  for (size_t at = text.find(kLead), last = 0; at != text.npos; at = text.find(kLead, last)) {
+    const bool continues = in_run > 0 && at == last;
+    if (continues && in_run == kMost) return text.substr(0, at);
+    last = at + kBytes;
+    const bool is_indicator = last <= text.size() && static_cast<uint8_t>(text[at + 3]) >= 0xA6;
+    in_run = is_indicator ? (continues ? in_run : 0) + 1 : 0;
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string normalize_by_grapheme(const Charsmap& map, std::string_view text) {
   static const Regex kGrapheme("\\X");
   std::string out;
@@ -96,16 +117,21 @@ std::string normalize_by_grapheme(const Charsmap& map, std::string_view text) {
       out += match.length > 0 ? match.replacement : character;
     }
   };
-  RegexMatcher(kGrapheme).find_all(text, [&](size_t begin, size_t end) {
-    check_normalized_size(out.size());
-    const std::string_view cluster = text.substr(begin, end - begin);
-    const Charsmap::Match match = cluster.size() < 6 ? map.shortest(cluster) : Charsmap::Match();
-    if (match.length > 0) {
-      out += match.replacement;
-    } else {
-      by_character(cluster);
-    }
-  });
+  RegexMatcher matcher(kGrapheme);
+  while (!text.empty()) {
+    const std::string_view part = first_part(text);
+    matcher.find_all(part, [&](size_t begin, size_t end) {
+      check_normalized_size(out.size());
+      const std::string_view cluster = part.substr(begin, end - begin);
+      const Charsmap::Match match = cluster.size() < 6 ? map.shortest(cluster) : Charsmap::Match();
+      if (match.length > 0) {
+        out += match.replacement;
+      } else {
+        by_character(cluster);
+      }
+    });
+    text.remove_prefix(part.size());
+  }
   return out;
 }
 

@@ -1,5 +1,7 @@
 #include "lib/text/chat_template.h"
 
+#include <utility>
+
 #include "lib/base/check.h"
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
@@ -33,6 +35,13 @@ std::string ChatTemplate::render(const Json& variables, const Options& options) 
   return jinja::Interpreter(*parsed_, variables, options).render();
 }
 
+std::string ChatTemplate::render_beginnings(const Json& variables, const Options& options,
+                                            const std::string& list,
+                                            RenderedBeginnings& beginnings) const {
+  LUMEN_CHECK(variables.is_object());
+  return jinja::Interpreter(*parsed_, variables, options).render_beginnings(list, beginnings);
+}
+
 const std::string& ChatTemplate::source() const {
   return parsed_->source;
 }
@@ -40,20 +49,23 @@ const std::string& ChatTemplate::name() const {
   return parsed_->name;
 }
 
-Json chat_variables(const ChatInput& input) {
-  Json out = {{"messages", input.messages},
-              {"tools", input.tools},
-              {"documents", input.documents},
-              {"add_generation_prompt", input.add_generation_prompt}};
+Json chat_variables(ChatInput input) {
+  Json out = Json::object();
+  out["messages"] = std::move(input.messages);
+  out["tools"] = std::move(input.tools);
+  out["documents"] = std::move(input.documents);
+  out["add_generation_prompt"] = input.add_generation_prompt;
   if (input.bos_token) out["bos_token"] = *input.bos_token;
   if (input.eos_token) out["eos_token"] = *input.eos_token;
   out.update(input.extra);
   return out;
 }
 
-std::string render_chat(const ChatTemplate& chat_template, const ChatInput& input,
-                        const ChatTemplate::Options& options) {
-  return chat_template.render(chat_variables(input), options);
+std::string render_chat(const ChatTemplate& chat_template, ChatInput input,
+                        const ChatTemplate::Options& options, RenderedBeginnings* beginnings) {
+  const Json variables = chat_variables(std::move(input));
+  if (beginnings == nullptr) return chat_template.render(variables, options);
+  return chat_template.render_beginnings(variables, options, "messages", *beginnings);
 }
 
 std::string join_parts(const Json& parts, RefusePart refuse) {

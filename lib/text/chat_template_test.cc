@@ -174,6 +174,129 @@ TEST_CASE("a conversation is rendered with the variables of apply_chat_template"
   CHECK(lumen::text::render_chat(parsed, input, {}) == "<s>hi True True True False fast");
 }
 
+// How many beginnings of the messages are known from rendering all of them; each must be what
+// rendering it by itself gives.
+size_t known_beginnings(const ChatTemplate& parsed, const ChatInput& input) {
+  lumen::text::RenderedBeginnings beginnings;
+  std::string all;
+  try {
+    all = lumen::text::render_chat(parsed, input, frozen_clock(), &beginnings);
+  } catch (const Error&) {
+    return 0;
+  }
+  CHECK(all == lumen::text::render_chat(parsed, input, frozen_clock()));
+  CHECK(beginnings.size() == input.messages.size() + 1);
+  size_t known = 0;
+  ChatInput part = input;
+  part.messages = Json::array();
+  for (size_t count = 0; count < beginnings.size(); ++count) {
+    if (count > 0) part.messages.push_back(input.messages[count - 1]);
+    if (!beginnings[count]) continue;
+    ++known;
+    INFO("the first " << count << " messages");
+    CHECK(all.substr(0, beginnings[count]->shared) + beginnings[count]->rest ==
+          lumen::text::render_chat(parsed, part, frozen_clock()));
+  }
+  return known;
+}
+
+// A conversation in which user and assistant take `turns` turns.
+ChatInput conversation(int turns, bool calls_tools) {
+  ChatInput input;
+  input.bos_token = "<s>";
+  input.eos_token = "</s>";
+  for (int i = 0; i < turns; ++i) {
+    const std::string number = std::to_string(i);
+    input.messages.push_back({{"role", "user"}, {"content", "Q" + number}});
+    if (calls_tools) {
+      const Json call = {{"name", "f"}, {"arguments", {{"a", i}}}};
+      input.messages.push_back(
+          {{"role", "assistant"},
+           {"content", ""},
+           {"tool_calls",
+            Json::array({{{"id", "123456789"}, {"type", "function"}, {"function", call}}})}});
+      input.messages.push_back(
+          {{"role", "tool"}, {"content", "R"}, {"tool_call_id", "123456789"}, {"name", "f"}});
+    }
+    input.messages.push_back({{"role", "assistant"}, {"content", "A" + number}});
+  }
+  return input;
+}
+
+TEST_CASE("beginnings of a conversation are rendered along with all of it", "[chat_template]") {
+  ChatInput input = conversation(4, false);
+  for (const bool prompt : {false, true}) {
+    input.add_generation_prompt = prompt;
+    const auto known = [&](const std::string& source) {
+      INFO(source);
+      return known_beginnings(ChatTemplate::parse(source, "test"), input);
+    };
+    const std::string begin = "{% for m in messages %}", text = "[{{ m.content }}]",
+                      end = "{% endfor %}", ask = "{% if add_generation_prompt %}[{% endif %}";
+    CHECK(known(begin + text + end + ask) == 9);
+    CHECK(known(begin + text + "{% else %}nothing" + end + ask) == 9);
+    CHECK(known("{% if messages[0].role == 'user' %}first{% endif %}{% for m in messages[1:] %}" +
+                text + end + ask) == 8);
+    CHECK(known("{% if messages %}" + begin + text + end + ask + "{% endif %}") == 8);
+    CHECK(known(begin + text + end + "{{ messages | length }}{{ messages[-1].content }}") == 8);
+    // What is asked after the loop is asked of each beginning; of none it is refused.
+    CHECK(known(begin + text + end + "{% if messages[-1].role != 'assistant' %}" + ask +
+                "{% endif %}") == 8);
+    // The first time that a loop asks for its end comes as a surprise.
+    CHECK(known(begin + "{% if loop.last %}!{% endif %}" + text + end + ask) == 8);
+    CHECK(known(begin + text + "{{ loop.nextitem is defined }}" + end + ask) == 8);
+    CHECK(known(begin + text + "{% if loop.index == 6 %}{% break %}{% endif %}" + end + ask) == 9);
+    CHECK(known(begin + text + "{{ loop.length }}" + end + ask) == 2);
+    CHECK(known(begin + text + "{{ loop.revindex }}" + end + ask) == 2);
+    // Loops that only look for something.
+    const std::string seek = "{% set ns = namespace(n=0) %}" + begin + "{% if m.content == 'A1' %}";
+    CHECK(known(seek + "{% set ns.n = loop.index %}{% endif %}" + end + "{{ ns.n }}" + begin +
+                text + end + ask) == 5);
+    CHECK(known(seek + "{% set n = loop.index %}{% endif %}" + end + begin + text + end + ask) ==
+          9);
+    // What is changed behind the loop would not be as before for the next beginning.
+    CHECK(known("{% set ns = namespace(n=0) %}" + begin + text + "{% set ns.n = ns.n + 1 %}" + end +
+                "{{ ns.n }}") == 9);
+    CHECK(known("{% set ns = namespace(n=0) %}" + begin + text + "{{ ns.n }}" + end +
+                "{% set ns.n = 5 %}{{ ns.n }}") == 1);
+    CHECK(known("{% set c = cycler(1, 2) %}" + begin + text + end + "{{ c.next() }}") == 1);
+    CHECK(known("{% set j = joiner() %}" + begin + text + end + "{{ j() }}{{ j() }}") == 1);
+    CHECK(known("{% set l = [1, 2] %}" + begin + text + end + "{{ l.pop() }}") == 1);
+    CHECK(known("{% set g = [1, 2] | map('string') %}" + begin + text + end + "{{ g | list }}") ==
+          1);
+    CHECK(known(begin + "{{ loop.changed(m.role) }}" + end + ask) == 9);
+    // What looks at all messages first depends on all.
+    CHECK(known("{{ messages | length }}" + begin + text + end) == 1);
+    CHECK(known("{% for m in messages[::-1] %}" + text + end + ask) == 1);
+    CHECK(known("{% for m in messages if m.role == 'user' %}" + text + end + ask) == 1);
+    CHECK(known("{% set x %}" + begin + text + end + "{% endset %}{{ x }}" + ask) == 1);
+    CHECK(known("{{ messages.pop().content }}" + begin + text + end) == 1);
+    CHECK(known("Hello" + ask) == 9);
+  }
+}
+
+TEST_CASE("beginnings of real models' conversations are what they are by themselves",
+          "[chat_template]") {
+  LUMEN_SHARED_DATA(folder, "chat-templates/jinja");
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    const std::string name = file.path().filename();
+    INFO(name);
+    const auto parsed = ChatTemplate::parse(read_template(file.path()), name);
+    for (const bool prompt : {false, true}) {
+      for (const bool calls_tools : {false, true}) {
+        ChatInput input = conversation(6, calls_tools);
+        input.add_generation_prompt = prompt;
+        const size_t known = known_beginnings(parsed, input);
+        // Most take no rendering of their own.
+        if (!calls_tools &&
+            (name.starts_with("cz-") || name == "ik-Qwen-Qwen2.5-7B-Instruct.jinja")) {
+          CHECK(known >= 12);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("one of several templates is selected", "[chat_template]") {
   using lumen::text::select_chat_template;
   const Json list = Json::parse(

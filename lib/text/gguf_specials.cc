@@ -20,6 +20,7 @@ GgufSpecials::GgufSpecials(const GgufVocabulary& vocabulary) {
     const auto i = static_cast<size_t>(id);
     tokens_.push_back(
         {vocabulary.tokens->text(id), id, control, vocabulary.lstrip[i], vocabulary.rstrip[i]});
+    takes_blanks_before_ = takes_blanks_before_ || vocabulary.lstrip[i];
   }
   std::stable_sort(tokens_.begin(), tokens_.end(),
                    [](const Token& a, const Token& b) { return a.text.size() > b.text.size(); });
@@ -30,20 +31,38 @@ GgufSpecials::GgufSpecials(const GgufVocabulary& vocabulary) {
   trie_ = Trie(std::move(keys));
 }
 
-std::vector<Fragment> GgufSpecials::split(std::string_view text, bool parse_special) const {
+std::vector<Fragment> GgufSpecials::split(std::string_view text, bool parse_special,
+                                          std::vector<size_t>* boundaries) const {
   std::vector<Fragment> parts;
   if (text.empty()) return parts;
   parts.push_back({-1, 0, text.size()});
   std::vector<bool> occurs(tokens_.size());
+  // Which of the tokens that overlap are cut out is decided between them alone.
+  std::vector<size_t> ends;
+  size_t end = 0;  // of all tokens so far
   for (size_t pos = 0; pos < text.size(); ++pos) {
     if (!trie_.starts(text[pos])) continue;
-    trie_.walk(text.substr(pos), [&](size_t, int32_t index) {
+    trie_.walk(text.substr(pos), [&](size_t length, int32_t index) {
+      const Token& token = tokens_[static_cast<size_t>(index)];
       occurs[static_cast<size_t>(index)] = true;
+      if (boundaries == nullptr || (token.control && !parse_special)) return true;
+      if (end > 0 && pos >= end && (ends.empty() || ends.back() < end)) ends.push_back(end);
+      size_t taken = pos + length;
+      while (token.rstrip && taken < text.size() && is_space(text[taken])) ++taken;
+      end = std::max(end, taken);
       return true;
     });
   }
+  if (end > 0) ends.push_back(end);
   for (size_t i = 0; i < tokens_.size(); ++i) {
     if (occurs[i] && (parse_special || !tokens_[i].control)) cut(text, tokens_[i], parts);
+  }
+  if (boundaries == nullptr || takes_blanks_before_) return parts;
+  // Those where a token ends: what stands before the next part is blanks that it took along.
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].id < 0) continue;
+    const size_t next = i + 1 < parts.size() ? parts[i + 1].begin : text.size();
+    if (std::binary_search(ends.begin(), ends.end(), next)) boundaries->push_back(next);
   }
   return parts;
 }

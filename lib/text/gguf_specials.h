@@ -18,7 +18,11 @@ class GgufSpecials {
 
   // The parts of `text`. Longer tokens are cut out before shorter ones, wherever they are; control
   // and unknown tokens only if `parse_special`. Linear in the text for each token that occurs.
-  std::vector<Fragment> split(std::string_view text, bool parse_special) const;
+  // `boundaries`, unless null, receives the ascending places where a token, and the blanks that it
+  // took along, ends and before which all is the same whatever follows the next lookahead() bytes.
+  std::vector<Fragment> split(std::string_view text, bool parse_special,
+                              std::vector<size_t>* boundaries = nullptr) const;
+  size_t lookahead() const { return tokens_.empty() ? 0 : tokens_.front().text.size() + 1; }
 
  private:
   struct Token {
@@ -28,8 +32,9 @@ class GgufSpecials {
   };
   void cut(std::string_view text, const Token& token, std::vector<Fragment>& parts) const;
 
-  std::vector<Token> tokens_;  // longest first
-  Trie trie_;                  // to indices into tokens_
+  std::vector<Token> tokens_;         // longest first
+  bool takes_blanks_before_ = false;  // one of them does
+  Trie trie_;                         // to indices into tokens_
 };
 
 }  // namespace lumen::text

@@ -140,18 +140,38 @@ class GgufTokenizer : public Tokenizer {
   }
 
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options) const override {
-    check_length(text);
-    std::string repaired;
-    if (rule_->needs_utf8() && !is_valid_utf8(text)) text = repaired = to_valid_utf8(text);
     std::vector<int32_t> ids;
     if (options.add_special && vocabulary_.add_bos) ids.push_back(*vocabulary_.special.bos);
+    encode_rest(text, 0, options.parse_special.value_or(options.add_special), ids, nullptr);
+    if (options.add_special && vocabulary_.add_eos) ids.push_back(*vocabulary_.special.eos);
+    if (options.add_special && vocabulary_.add_sep) ids.push_back(*vocabulary_.special.sep);
+    return ids;
+  }
+
+  void encode_rest(std::string_view text, size_t begin, std::optional<bool> parse_special,
+                   std::vector<int32_t>& ids, std::vector<Checkpoint>* checkpoints) const override {
+    check_length(text);
+    text.remove_prefix(begin);
+    std::string repaired;
+    if (rule_->needs_utf8() && !is_valid_utf8(text)) {
+      text = repaired = to_valid_utf8(text);
+      checkpoints = nullptr;  // its bytes are others
+    }
     const std::unique_ptr<Model::State> state = model_->make_state();
     bool after_special = true;
-    const bool parse = options.parse_special.value_or(options.add_special);
-    for (const Fragment& part : specials_.split(text, parse)) {
+    std::vector<size_t> boundaries;
+    const std::vector<Fragment> parts = specials_.split(
+        text, parse_special.value_or(false), checkpoints == nullptr ? nullptr : &boundaries);
+    auto boundary = boundaries.begin();
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const Fragment& part = parts[i];
       if (part.id >= 0) {
         ids.push_back(part.id);
         after_special = true;
+        const size_t next = i + 1 < parts.size() ? parts[i + 1].begin : text.size();
+        if (boundary == boundaries.end() || *boundary != next) continue;
+        const size_t place = begin + *boundary++;
+        checkpoints->push_back({place, ids.size(), place + specials_.lookahead()});
         continue;
       }
       const Words words =
@@ -161,9 +181,6 @@ class GgufTokenizer : public Tokenizer {
       }
       after_special = false;
     }
-    if (options.add_special && vocabulary_.add_eos) ids.push_back(*vocabulary_.special.eos);
-    if (options.add_special && vocabulary_.add_sep) ids.push_back(*vocabulary_.special.sep);
-    return ids;
   }
 
   std::unique_ptr<TokenDecoder> make_decoder(bool skip_special) const override {

@@ -18,14 +18,41 @@ PipelineTokenizer::PipelineTokenizer(Pipeline pipeline) : pipeline_(std::move(pi
 
 std::vector<int32_t> PipelineTokenizer::encode(std::string_view text,
                                                const EncodeOptions& options) const {
+  std::vector<int32_t> ids;
+  encode_text(text, 0, options.parse_special, ids, nullptr);
+  pipeline_.post_processor.apply(ids, options.add_special);
+  return ids;
+}
+
+void PipelineTokenizer::encode_rest(std::string_view text, size_t begin,
+                                    std::optional<bool> parse_special, std::vector<int32_t>& ids,
+                                    std::vector<Checkpoint>* checkpoints) const {
+  if (!pipeline_.post_processor.keeps_text()) {
+    return Tokenizer::encode_rest(text, begin, parse_special, ids, checkpoints);
+  }
+  encode_text(text, begin, parse_special, ids, checkpoints);
+}
+
+void PipelineTokenizer::encode_text(std::string_view text, size_t begin,
+                                    std::optional<bool> parses_special, std::vector<int32_t>& ids,
+                                    std::vector<Checkpoint>* checkpoints) const {
   check_length(text);
   std::string repaired;
-  if (!is_valid_utf8(text)) text = repaired = to_valid_utf8(text);
-  const bool parse_special = options.parse_special.value_or(true);
-  std::vector<int32_t> ids;
+  if (!is_valid_utf8(text.substr(begin))) {
+    repaired = str(text.substr(0, begin), to_valid_utf8(text.substr(begin)));
+    text = repaired;
+    checkpoints = nullptr;  // its bytes are others
+  }
+  const bool parse_special = parses_special.value_or(true);
   const std::unique_ptr<Model::State> state = pipeline_.model->make_state();
-  pipeline_.added.split(text, false, parse_special, [&](const Fragment& raw) {
-    if (raw.id >= 0) return ids.push_back(raw.id);
+  const auto found = [&](const Fragment& raw) {
+    if (raw.id >= 0) {
+      ids.push_back(raw.id);
+      if (checkpoints != nullptr && pipeline_.added.is_boundary(text, raw)) {
+        checkpoints->push_back({raw.end, ids.size(), raw.end + pipeline_.added.lookahead()});
+      }
+      return;
+    }
     std::string normal(text.substr(raw.begin, raw.end - raw.begin));
     if (pipeline_.normalizer) pipeline_.normalizer->apply(normal);
     check_normalized_size(normal.size());
@@ -34,9 +61,8 @@ std::vector<int32_t> PipelineTokenizer::encode(std::string_view text,
       encode_words(normal.substr(part.begin, part.end - part.begin),
                    raw.begin == 0 && part.begin == 0, state.get(), ids);
     });
-  });
-  pipeline_.post_processor.apply(ids, options.add_special);
-  return ids;
+  };
+  pipeline_.added.split(text, false, parse_special, found, begin);
 }
 
 void PipelineTokenizer::encode_words(std::string text, bool at_start, Model::State* state,

@@ -35,6 +35,8 @@ class PipelineTokenizer : public Tokenizer {
 
   std::string kind() const override { return pipeline_.kind; }
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options) const override;
+  void encode_rest(std::string_view text, size_t begin, std::optional<bool> parse_special,
+                   std::vector<int32_t>& ids, std::vector<Checkpoint>* checkpoints) const override;
   std::unique_ptr<TokenDecoder> make_decoder(bool skip_special) const override;
   int32_t vocab_size() const override { return vocab_size_; }
   std::string_view token_text(int32_t id) const override;
@@ -46,6 +48,9 @@ class PipelineTokenizer : public Tokenizer {
   bool adds_bos() const override;
 
  private:
+  // Without the post-processor.
+  void encode_text(std::string_view text, size_t begin, std::optional<bool> parse_special,
+                   std::vector<int32_t>& ids, std::vector<Checkpoint>* checkpoints) const;
   void encode_words(std::string text, bool at_start, Model::State* state,
                     std::vector<int32_t>& ids) const;
 

@@ -1,5 +1,6 @@
 #include "lib/text/post_processor.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "lib/base/error.h"
@@ -78,6 +79,13 @@ void PostProcessor::add_frame(const io::Json& json) {
     return Piece{false, {to_id((*pair)[1])}};
   };
   templates_.push_back({token("cls"), {true, {}}, token("sep")});
+}
+
+bool PostProcessor::keeps_text() const {
+  return std::all_of(templates_.begin(), templates_.end(), [](const Template& pieces) {
+    return std::count_if(pieces.begin(), pieces.end(),
+                         [](const Piece& piece) { return piece.is_text; }) == 1;
+  });
 }
 
 void PostProcessor::apply(std::vector<int32_t>& ids, bool add_special) const {

@@ -19,6 +19,8 @@ class PostProcessor {
 
   // Adds the control tokens to `ids`, which hold one text.
   void apply(std::vector<int32_t>& ids, bool add_special) const;
+  // Whether the text stands once among them, as it is.
+  bool keeps_text() const;
 
  private:
   struct Piece {

@@ -2,6 +2,8 @@
 #include <sentencepiece_processor.h>
 
 #include <algorithm>
+#include <memory>
+#include <mutex>
 #include <unordered_set>
 #include <utility>
 
@@ -120,11 +122,72 @@ class WholeDecoder : public TokenDecoder {
   std::vector<int> ids_;
 };
 
+// Unknown characters side by side are one unknown token, which the library joins in the square of
+// their number. With byte fallback it does not: each becomes the pieces of its bytes, which are
+// joined here, in time for their number. Immutable; may be used from several threads.
+class LongUnknown {
+ public:
+  // Does nothing for models that have byte pieces of their own.
+  explicit LongUnknown(const SentencepieceModel& model)
+      : pieces_(static_cast<int>(model.pieces.size())) {
+    const auto is_byte = [](const auto& piece) { return byte_of_token(piece.text) >= 0; };
+    if (model.byte_fallback || std::any_of(model.pieces.begin(), model.pieces.end(), is_byte)) {
+      return;
+    }
+    proto_ = model.trimmed;
+    for (int byte = 0; byte < 256; ++byte) {  // pieces = {piece: "<0x0A>", type: BYTE}
+      const std::string token = byte_token(static_cast<uint8_t>(byte));
+      proto_ += str("\x0A\x0A\x0A\x06", token, "\x18\x06");
+    }
+    proto_ += "\x12\x03\x98\x02\x01";  // trainer_spec = {byte_fallback: true}
+    known_.resize(0x110000);
+    known_[' '] = true;
+    for (const auto& piece : model.pieces) {
+      size_t pos = 0;
+      const uint32_t character = next_code_point(piece.text, pos);
+      if (pos == piece.text.size()) known_[character] = true;
+    }
+  }
+
+  // Whether `text` may have so long a run of unknown characters that this is worth its time.
+  bool is_in(std::string_view text) const {
+    constexpr size_t kLong = 4096;
+    if (proto_.empty()) return false;
+    size_t run = 0;
+    for (size_t pos = 0; pos < text.size() && run < kLong;) {
+      run = known_[next_code_point(text, pos)] ? 0 : run + 1;
+    }
+    return run == kLong;
+  }
+
+  // As the library encodes `text`.
+  sentencepiece::util::Status encode(std::string_view text, std::vector<int>& ids) const {
+    std::call_once(once_, [&] { status_ = processor_.LoadFromSerializedProto(proto_); });
+    if (!status_.ok()) return status_;
+    const auto status = processor_.Encode({text.data(), text.size()}, &ids);
+    // The byte pieces come behind all others.
+    const auto joined = std::unique(ids.begin(), ids.end(),
+                                    [&](int a, int b) { return a >= pieces_ && b >= pieces_; });
+    ids.erase(joined, ids.end());
+    for (int& id : ids) id = id < pieces_ ? id : processor_.unk_id();
+    return status;
+  }
+
+ private:
+  int pieces_;
+  std::string proto_;
+  std::vector<bool> known_;  // code points that are pieces
+  mutable std::once_flag once_;
+  mutable sentencepiece::util::Status status_;
+  mutable sentencepiece::SentencePieceProcessor processor_;
+};
+
 class SentencepieceTokenizer : public Tokenizer {
  public:
   SentencepieceTokenizer(std::string_view bytes, const TokenizerConfig* config) {
     const SentencepieceModel model = check_sentencepiece(bytes);
     load(model.trimmed);
+    long_unknown_ = std::make_unique<LongUnknown>(model);
     for (size_t id = 0; id < model.pieces.size(); ++id) {
       vocabulary_.set(static_cast<int64_t>(id), model.pieces[id].text);
       types_.push_back(model.pieces[id].type);
@@ -147,31 +210,36 @@ class SentencepieceTokenizer : public Tokenizer {
   std::string kind() const override { return "sentencepiece"; }
 
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options) const override {
-    check_length(text);
     std::vector<int32_t> ids;
     if (options.add_special && add_bos_) ids.push_back(*special_.bos);
+    encode_rest(text, 0, options.parse_special, ids, nullptr);
+    if (options.add_special && add_eos_) ids.push_back(*special_.eos);
+    return ids;
+  }
+
+  void encode_rest(std::string_view text, size_t begin, std::optional<bool> parse_special,
+                   std::vector<int32_t>& ids, std::vector<Checkpoint>* checkpoints) const override {
+    check_length(text);
     const auto encode_part = [&](std::string_view part) {
       std::vector<int> part_ids;
-      const auto status = processor_.Encode({part.data(), part.size()}, &part_ids);
+      const auto status = long_unknown_->is_in(part)
+                              ? long_unknown_->encode(part, part_ids)
+                              : processor_.Encode({part.data(), part.size()}, &part_ids);
       if (!status.ok()) {
         fail(ErrorKind::kMalformed,
              "sentencepiece cannot encode the text: ", quoted(status.ToString(), 200));
       }
       ids.insert(ids.end(), part_ids.begin(), part_ids.end());
     };
-    if (options.parse_special.value_or(parses_special_)) {
-      added_.split(text, false, true, [&](const Fragment& part) {
-        if (part.id >= 0) {
-          ids.push_back(part.id);
-        } else {
-          encode_part(text.substr(part.begin, part.end - part.begin));
-        }
-      });
-    } else {
-      encode_part(text);
-    }
-    if (options.add_special && add_eos_) ids.push_back(*special_.eos);
-    return ids;
+    if (!parse_special.value_or(parses_special_)) return encode_part(text);
+    const auto found = [&](const Fragment& part) {
+      if (part.id < 0) return encode_part(text.substr(part.begin, part.end - part.begin));
+      ids.push_back(part.id);
+      if (checkpoints != nullptr && added_.is_boundary(text, part)) {
+        checkpoints->push_back({part.end, ids.size(), part.end + added_.lookahead()});
+      }
+    };
+    added_.split(text, false, true, found, begin);
   }
 
   std::unique_ptr<TokenDecoder> make_decoder(bool skip_special) const override {
@@ -298,6 +366,7 @@ class SentencepieceTokenizer : public Tokenizer {
   }
 
   sentencepiece::SentencePieceProcessor processor_;
+  std::unique_ptr<LongUnknown> long_unknown_;
   Vocabulary vocabulary_;
   std::vector<PieceType> types_;
   AddedTokens added_;

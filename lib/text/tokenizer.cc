@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "lib/base/check.h"
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
@@ -17,6 +18,13 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) c
   for (const int32_t id : ids) decoder->push(id, out);
   decoder->finish(out);
   return out;
+}
+
+void Tokenizer::encode_rest(std::string_view text, size_t begin, std::optional<bool> parse_special,
+                            std::vector<int32_t>& ids, std::vector<Checkpoint>*) const {
+  LUMEN_CHECK(begin == 0);
+  const auto all = encode(text, {.add_special = false, .parse_special = parse_special});
+  ids.insert(ids.end(), all.begin(), all.end());
 }
 
 void Tokenizer::check_length(std::string_view text) {

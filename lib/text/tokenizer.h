@@ -53,13 +53,26 @@ class Tokenizer {
   // What the file is, for messages and --inspect: "BPE (tokenizer.json)", "sentencepiece", ….
   virtual std::string kind() const = 0;
 
-  // Token ids of `text`, in linear or n log n time (but the sentencepiece library 0.1.97 takes the
-  // square of the longest run of characters without a token). Bytes that are not UTF-8 count as
+  // Token ids of `text`, in linear or n log n time. Bytes that are not UTF-8 count as
   // U+FFFD, except where the format's own program passes them through. Characters without a token
   // become the unknown token, or nothing where the format has none. Throws Error(kResource) for
   // text longer than limits::kPromptBytes; kMalformed if the unknown token is needed and missing.
   virtual std::vector<int32_t> encode(std::string_view text,
                                       const EncodeOptions& options = {}) const = 0;
+
+  // A place behind a control token from which on a text is encoded as it is without what stands
+  // before: its byte and the number of ids up to there, which are the same for all texts that begin
+  // with the same `known` bytes.
+  struct Checkpoint {
+    size_t text, ids, known;
+  };
+
+  // Appends to `ids` what encode() gives without add_special for `text` from byte `begin` on: 0, or
+  // the place of a checkpoint of this text or another whose `known` bytes begin this one.
+  // `checkpoints`, unless null, receives further ones, in order; there may be none. See
+  // GrowingText, which keeps track of them. Throws as encode().
+  virtual void encode_rest(std::string_view text, size_t begin, std::optional<bool> parse_special,
+                           std::vector<int32_t>& ids, std::vector<Checkpoint>* checkpoints) const;
 
   // Text of `ids`; with `skip_special` without the control tokens. Ids that the vocabulary does not
   // have give no text (a model's head may be wider than its vocabulary). Bytes that form no

@@ -2,6 +2,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <ctime>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -207,6 +208,49 @@ TEST_CASE("Tokens written by transformers come out", "[tokenizers]") {
     }
     CHECK(spelled == io::find(expected, "bpe_tokens")->get<std::vector<std::string>>());
   }
+}
+
+namespace {
+
+// `part` again and again.
+std::string repeated(std::string_view part, size_t times) {
+  std::string text;
+  for (size_t i = 0; i < times; ++i) text += part;
+  return text;
+}
+
+double cpu_seconds(const std::function<void()>& body) {
+  const std::clock_t begin = std::clock();
+  body();
+  return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+}
+
+}  // namespace
+
+// The library alone takes the square of the characters, ten seconds here.
+TEST_CASE("a long run of unknown characters is one token, soon found", "[tokenizers]") {
+  LUMEN_SHARED_DATA(folder, "tokenizers/spm");
+  constexpr size_t kMany = 300'000, kFew = 3;  // of few the library joins them itself
+  for (const char* name : {"t5-small.model", "hf_test_sentencepiece_bpe.model", "spm_test.model"}) {
+    const auto tokenizer = load_tokenizer(folder + "/" + name);
+    for (const char* unknown : {"東", "𒀀"}) {
+      const auto text = [&](size_t count) {
+        return str("Hello", unknown, " world ", unknown, "123 ", repeated(unknown, count));
+      };
+      INFO(name << " " << lumen::quoted(unknown));
+      Ids ids;
+      CHECK(cpu_seconds([&] { ids = tokenizer->encode(text(kMany)); }) < 5);
+      CHECK(ids == tokenizer->encode(text(kFew)));
+    }
+  }
+}
+
+TEST_CASE("a long run of flags is normalized in time for its length", "[tokenizers]") {
+  LUMEN_SHARED_DATA(folder, "tokenizers/hf");
+  const auto tokenizer = load_tokenizer(folder + "/t5-small-compact");
+  Ids ids;
+  CHECK(cpu_seconds([&] { ids = tokenizer->encode("a" + repeated("🇩🇪", 50'000) + "🇩 b"); }) < 3);
+  CHECK(ids == tokenizer->encode("a🇩🇪🇩 b"));
 }
 
 }  // namespace lumen::text

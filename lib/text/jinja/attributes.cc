@@ -76,11 +76,14 @@ Value own_item(Interpreter& interpreter, const Value& object, const Value& key) 
   }
   const bool row = object.is_sequence() && object.sequence().indexable();
   if (!key.is_integral() || (!row && !object.is_string())) return {};
+  if (row) {
+    const Value* value = object.sequence().element(key.as_int());
+    return value ? *value : Value();
+  }
   const int64_t size = *length(object);
   int64_t index = key.as_int();
   if (index < 0) index += size;
   if (index < 0 || index >= size) return {};
-  if (row) return object.sequence().items()[static_cast<size_t>(index)];
   const std::string_view text = object.view();
   interpreter.heap().touch(text.size());
   const bool ascii = size == static_cast<int64_t>(text.size());

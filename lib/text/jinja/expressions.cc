@@ -19,6 +19,10 @@ Value Interpreter::variable(Symbol symbol, const Ref<Scope>& scope) {
   const auto given = variables_.find(name);
   if (given != variables_.end()) {
     cached = from_json(heap_, *given);
+    if (beginnings_ != nullptr && name == list_ && cached.is_sequence()) {
+      horizon_.size = static_cast<int64_t>(cached.sequence().items().size());
+      cached.sequence().watch(horizon_, 0);
+    }
   } else {
     cached = find_global(*this, name);
     if (!cached.given()) cached = undefined(lumen::quoted(name) + " is undefined");
@@ -190,7 +194,15 @@ Value Interpreter::slice(const Value& object, const SliceExpression& expression,
   const bool sliceable =
       object.is_string() || (object.is_sequence() && object.sequence().indexable());
   if (!sliceable) refuse("'", type_name(object), "' object cannot be sliced");
-  const SliceRange range = slice_range(*length(object), start, stop, step);
+  // What is left of a list without its first items ends where the list does.
+  const bool to_end = object.is_sequence() && object.sequence().is_list() && stop.is_none() &&
+                      (step.is_none() || step.as_int() == 1) &&
+                      (start.is_none() || start.as_int() >= 0);
+  Horizon* const horizon = to_end ? object.sequence().horizon() : nullptr;
+  const bool shared = horizon != nullptr && !horizon->trial;
+  const int64_t whole_size =
+      shared ? static_cast<int64_t>(object.sequence().unseen_items().size()) : *length(object);
+  const SliceRange range = slice_range(whole_size, start, stop, step);
   if (object.is_string()) {
     const String& whole = object.string();
     const std::string_view bytes = whole.text();
@@ -218,8 +230,15 @@ Value Interpreter::slice(const Value& object, const SliceExpression& expression,
   heap_.step(static_cast<uint64_t>(range.count) / 4);
   Values out;
   out.reserve(static_cast<size_t>(range.count));
+  const Values& items = shared ? sequence.unseen_items() : sequence.items();
   for (int64_t i = 0; i < range.count; ++i) {
-    out.push_back(sequence.items()[static_cast<size_t>(range.start + i * range.step)]);
+    out.push_back(items[static_cast<size_t>(range.start + i * range.step)]);
+  }
+  if (shared) {
+    const int64_t skipped = start.is_none() ? 0 : start.as_int();
+    Value rest = make_list(heap_, std::move(out));
+    if (skipped <= whole_size) rest.sequence().watch(*horizon, sequence.skipped() + skipped);
+    return rest;
   }
   if (!sequence.is_range()) {
     return sequence.is_list() ? make_list(heap_, std::move(out))
@@ -283,6 +302,7 @@ Value Interpreter::call(const Value& callee, Arguments& arguments) {
     case Kind::kJoiner: {
       no_parameters("joiner", arguments);
       Joiner& joiner = callee.as<Joiner>();
+      joiner.before_change();
       return std::exchange(joiner.used, true) ? joiner.separator : text("");
     }
     default:

@@ -4,7 +4,8 @@
 
 namespace lumen::text::jinja {
 
-Object::Object(Heap& heap, size_t bytes) : heap_(&heap), charged_(bytes + kAllocationOverhead) {
+Object::Object(Heap& heap, size_t bytes)
+    : heap_(&heap), charged_(bytes + kAllocationOverhead), stage_(heap.stage_) {
   heap.charge(charged_);
   heap.link(this);
 }
@@ -12,6 +13,12 @@ Object::Object(Heap& heap, size_t bytes) : heap_(&heap), charged_(bytes + kAlloc
 Object::~Object() {
   heap_->unlink(this);
   heap_->discharge(charged_);
+}
+
+void Object::before_change() const {
+  if (stage_ == heap_->stage_) return;
+  if (heap_->on_trial_) throw TrialFailure();
+  heap_->changed_ = true;
 }
 
 void Object::release() {

@@ -34,6 +34,10 @@ template <typename... Parts>
   throw Failure(str(parts...));
 }
 
+// What was tried of another rendering (Heap::Trial) needs more than is known of it. No Failure: the
+// rendering itself is not concerned.
+class TrialFailure : public std::exception {};
+
 class Heap;
 
 // Base of everything a Value can refer to.
@@ -48,6 +52,8 @@ class Object {
   virtual ~Object();
 
   Heap& heap() const { return *heap_; }
+  // To be called before anything that a template can tell from before changes in this object.
+  void before_change() const;
 
  private:
   friend class Heap;
@@ -65,6 +71,7 @@ class Object {
   Object* next_ = nullptr;
   size_t charged_;
   uint32_t references_ = 0;
+  uint32_t stage_;  // of the heap, in which it was made
 };
 
 // A counted pointer to an object of a known type.
@@ -128,6 +135,46 @@ class Heap {
 
   static Heap& current() { return *current_; }
 
+  // While it lives, objects that are older must not change; `changed` then tells whether one did.
+  class Stage {
+   public:
+    explicit Stage(Heap& heap) : heap_(heap), before_(std::exchange(heap.stage_, ++heap.stages_)) {
+      heap.changed_ = false;
+    }
+    ~Stage() { heap_.stage_ = before_; }
+    Stage(const Stage&) = delete;
+    Stage& operator=(const Stage&) = delete;
+    bool changed() const { return heap_.changed_; }
+
+   private:
+    Heap& heap_;
+    const uint32_t before_;
+  };
+
+  // While it lives, what happens is another rendering's: a change of an older object throws
+  // TrialFailure instead, and the steps are given back.
+  class Trial {
+   public:
+    explicit Trial(Heap& heap)
+        : heap_(heap), stage_(heap), steps_(heap.steps_), touched_(heap.touched_) {
+      heap.on_trial_ = true;
+    }
+    ~Trial() {
+      heap_.on_trial_ = false;
+      heap_.steps_ = steps_;
+      heap_.touched_ = touched_;
+    }
+    Trial(const Trial&) = delete;
+    Trial& operator=(const Trial&) = delete;
+
+   private:
+    Heap& heap_;
+    const Stage stage_;
+    const uint64_t steps_, touched_;
+  };
+
+  bool in_stage() const { return stage_ != 0; }
+
  private:
   friend class Object;
   [[noreturn]] void too_many_steps() const;
@@ -138,6 +185,8 @@ class Heap {
   static constexpr size_t kBytesPerStep = 16, kTouchOverhead = 4;
   uint64_t steps_ = 0;
   uint64_t touched_ = 0;  // bytes not yet worth a step
+  uint32_t stage_ = 0, stages_ = 0;
+  bool changed_ = false, on_trial_ = false;
   size_t live_bytes_ = 0;
   Object* objects_ = nullptr;
   Object* dead_ = nullptr;

@@ -1,6 +1,7 @@
 // Statements.
 #include "lib/text/jinja/interpreter.h"
 
+#include "lib/base/check.h"
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/text/jinja/formatting.h"
@@ -20,6 +21,7 @@ const Value* Scope::find(Symbol symbol) const {
 }
 
 void Scope::set(Symbol symbol, Value value) {
+  before_change();
   heap().step(variables_.size() / 16);
   for (auto& [name, current] : variables_) {
     if (name == symbol) {
@@ -46,22 +48,37 @@ Loop::Loop(Heap& heap, const ForStatement& for_statement, Ref<Scope> outer_scope
 void Loop::forget() {
   outer = {};
   items.clear();
-  changed_value = {};
+  changed_value_ = {};
+}
+
+int64_t Loop::size() const {
+  if (horizon != nullptr) {
+    if (horizon->trial && trial) return *trial;
+    horizon->see_all();
+  }
+  return static_cast<int64_t>(items.size());
+}
+
+bool Loop::is_last() const {
+  const bool last = index0 + 1 == static_cast<int64_t>(items.size());
+  if (horizon == nullptr || horizon->trial || last) return index0 + 1 == size();
+  horizon->looks_ahead = true;
+  horizon->see(skipped + index0 + 2);
+  return false;
 }
 
 std::string Loop::description() const {
-  return str("<LoopContext ", index0 + 1, "/", items.size(), ">");
+  return str("<LoopContext ", index0 + 1, "/", size(), ">");
 }
 
 Value Loop::attribute(Interpreter& interpreter, std::string_view name) const {
-  const auto size = static_cast<int64_t>(items.size());
   if (name == "index") return Value::integer(index0 + 1);
   if (name == "index0") return Value::integer(index0);
-  if (name == "revindex") return Value::integer(size - index0);
-  if (name == "revindex0") return Value::integer(size - index0 - 1);
+  if (name == "revindex") return Value::integer(size() - index0);
+  if (name == "revindex0") return Value::integer(size() - index0 - 1);
   if (name == "first") return Value::boolean(index0 == 0);
-  if (name == "last") return Value::boolean(index0 + 1 == size);
-  if (name == "length") return Value::integer(size);
+  if (name == "last") return Value::boolean(is_last());
+  if (name == "length") return Value::integer(size());
   if (name == "depth") return Value::integer(depth0 + 1);
   if (name == "depth0") return Value::integer(depth0);
   if (name == "previtem") {
@@ -69,35 +86,28 @@ Value Loop::attribute(Interpreter& interpreter, std::string_view name) const {
     return items[static_cast<size_t>(index0 - 1)];
   }
   if (name == "nextitem") {
-    if (index0 + 1 == size) return interpreter.undefined("there is no next item");
+    if (is_last()) return interpreter.undefined("there is no next item");
     return items[static_cast<size_t>(index0 + 1)];
   }
   return {};
 }
 
-class Interpreter::Capture {
- public:
-  explicit Capture(Interpreter& interpreter)
-      : interpreter_(interpreter),
-        buffer_(interpreter.heap_),
-        before_(std::exchange(interpreter.output_, &buffer_)) {}
-  ~Capture() { restore(); }
-  Capture(const Capture&) = delete;
-  Capture& operator=(const Capture&) = delete;
+Interpreter::Capture::Capture(Interpreter& interpreter)
+    : interpreter_(interpreter),
+      buffer_(interpreter.heap_),
+      before_(std::exchange(interpreter.output_, &buffer_)) {
+  ++interpreter.captures_;
+}
 
-  // Ends the redirection and gives what was written.
-  Value take() {
-    restore();
-    return Value::text(interpreter_.heap_, buffer_.take());
-  }
+Interpreter::Capture::~Capture() {
+  interpreter_.output_ = before_;
+  --interpreter_.captures_;
+}
 
- private:
-  void restore() { interpreter_.output_ = before_; }
-
-  Interpreter& interpreter_;
-  TextBuilder buffer_;
-  TextBuilder* before_;
-};
+Value Interpreter::Capture::take() {
+  interpreter_.output_ = before_;
+  return Value::text(interpreter_.heap_, buffer_.take());
+}
 
 Interpreter::Interpreter(const Template& parsed, const Json& variables,
                          const ChatTemplate::Options& options)
@@ -112,6 +122,20 @@ std::string Interpreter::render() {
   return main_output_.take();
 }
 
+std::string Interpreter::render_beginnings(const std::string& list,
+                                           RenderedBeginnings& beginnings) {
+  const auto given = variables_.find(list);
+  LUMEN_CHECK(given != variables_.end() && given->is_array());
+  beginnings.assign(given->size() + 1, std::nullopt);
+  beginnings_ = &beginnings;
+  list_ = list;
+  std::string text = render();
+  for (auto i = static_cast<size_t>(horizon_.needed); i < beginnings.size(); ++i) {
+    if (!beginnings[i]) beginnings[i] = {text.size(), ""};
+  }
+  return text;
+}
+
 void Interpreter::print(const Value& value) {
   append_str(*output_, value);
   if (output_->size() > limits::kTemplateOutputBytes) {
@@ -120,11 +144,15 @@ void Interpreter::print(const Value& value) {
 }
 
 Interpreter::Flow Interpreter::execute(const Block& block, const Ref<Scope>& scope) {
-  for (const auto& statement : block) {
-    const Flow flow = execute(*statement, scope);
-    if (flow != Flow::kNormal) return flow;
+  const bool is_rest = beginnings_ != nullptr && captures_ == 0;
+  if (is_rest) rest_.push_back({&block, 0, &scope});
+  Flow flow = Flow::kNormal;
+  for (size_t i = 0; i < block.size() && flow == Flow::kNormal; ++i) {
+    if (is_rest) rest_.back().next = i + 1;
+    flow = execute(*block[i], scope);
   }
-  return Flow::kNormal;
+  if (is_rest) rest_.pop_back();
+  return flow;
 }
 
 Interpreter::Flow Interpreter::execute(const Statement& statement, const Ref<Scope>& scope) {
@@ -202,20 +230,33 @@ Values Interpreter::filtered(const ForStatement& statement, Values items, const 
 
 void Interpreter::run_for(const ForStatement& statement, const Value& iterated,
                           const Ref<Scope>& scope, int64_t depth0) {
-  Values items = iterate(heap_, iterated);
+  const bool watched = is_watched(statement, iterated);
+  Values items = watched ? iterated.sequence().unseen_items() : iterate(heap_, iterated);
   if (statement.condition) items = filtered(statement, std::move(items), scope);
   const Ref<Loop> loop = heap_.make<Loop>(statement, scope, std::move(items), depth0);
+  if (watched) {
+    heap_.step(loop->items.size() / 4);
+    loop->horizon = &horizon_;
+    loop->skipped = iterated.sequence().skipped();
+  }
   bool finished_one = false;  // jinja2 runs `else` if no iteration came to its end
   for (; loop->index0 < static_cast<int64_t>(loop->items.size()); ++loop->index0) {
-    heap_.step();
-    const Ref<Scope> body = inner(scope);
-    body->set(template_.special.loop, Value::object(loop));
-    assign(statement.target, loop->items[static_cast<size_t>(loop->index0)], body);
-    const Flow flow = execute(statement.body, body);
+    const Flow flow = watched ? run_watched(loop, finished_one) : run_once(loop);
     if (flow == Flow::kBreak) break;
     finished_one |= flow == Flow::kNormal;
   }
   if (!finished_one) execute(statement.otherwise, inner(scope));
+}
+
+Interpreter::Flow Interpreter::run_once(const Ref<Loop>& loop) {
+  heap_.step();
+  const Ref<Scope> body = inner(loop->outer);
+  body->set(template_.special.loop, Value::object(loop));
+  assign(loop->statement.target, loop->items[static_cast<size_t>(loop->index0)], body);
+  ++captures_;  // an exception ends the rendering, or a trial, which restores it
+  const Flow flow = execute(loop->statement.body, body);
+  --captures_;
+  return flow;
 }
 
 Value Interpreter::recurse(const Loop& loop, const Value& items) {
@@ -309,7 +350,7 @@ void Interpreter::assign(const Target& target, const Value& value, const Ref<Sco
     case Target::Type::kAttribute: {
       const Value object = variable(target.symbol, scope);
       if (!object.is(Kind::kNamespace)) refuse("cannot assign attribute on non-namespace object");
-      object.as<Namespace>().attributes().set(text(target.attribute), value);
+      object.as<Namespace>().set(text(target.attribute), value);
       return;
     }
     case Target::Type::kRow: {

@@ -1,6 +1,7 @@
 // Runs a Template.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,15 +39,30 @@ class Loop final : public Object {
   Value attribute(Interpreter& interpreter, std::string_view name) const;
   std::string description() const;
 
+  // Missing before the first call of loop.changed, then a tuple.
+  const Value& changed_value() const { return changed_value_; }
+  void change_value(Value value) {
+    before_change();
+    changed_value_ = std::move(value);
+  }
+
   const ForStatement& statement;
   Ref<Scope> outer;
   Values items;
   int64_t depth0;
   int64_t index0 = 0;
-  Value changed_value;  // a tuple; missing before the first call of loop.changed
+
+  // Of a loop over the list of a horizon: what it left out at the beginning, and the number of
+  // items in a trial.
+  Horizon* horizon = nullptr;
+  int64_t skipped = 0;
+  std::optional<int64_t> trial;
 
  private:
   void forget() override;
+  int64_t size() const;
+  bool is_last() const;
+  Value changed_value_;
 };
 
 // One rendering of one template. Not thread-safe; used once.
@@ -56,6 +72,8 @@ class Interpreter {
 
   // Throws Error(kMalformed) "NAME:LINE: …".
   std::string render();
+  // ChatTemplate::render_beginnings.
+  std::string render_beginnings(const std::string& list, RenderedBeginnings& beginnings);
 
   Heap& heap() { return heap_; }
   CivilTime now() const { return options_.now ? *options_.now : CivilTime::now(); }
@@ -81,7 +99,22 @@ class Interpreter {
 
  private:
   enum class Flow : uint8_t { kNormal, kBreak, kContinue };
-  class Capture;  // redirects output while it lives
+
+  // Redirects output while it lives.
+  class Capture {
+   public:
+    explicit Capture(Interpreter& interpreter);
+    ~Capture();
+    Capture(const Capture&) = delete;
+    Capture& operator=(const Capture&) = delete;
+    // Ends the redirection and gives what was written.
+    Value take();
+
+   private:
+    Interpreter& interpreter_;
+    TextBuilder buffer_;
+    TextBuilder* before_;
+  };
 
   // One more level of the native stack while it lives. The parser bounds the nesting of a template;
   // this bounds macros and loops that call themselves.
@@ -102,12 +135,26 @@ class Interpreter {
     int& depth_;
   };
 
+  // A block of which the statements from `next` on are still to be executed.
+  struct Rest {
+    const Block* block;
+    size_t next;
+    const Ref<Scope>* scope;
+  };
+
   Flow execute(const Block& block, const Ref<Scope>& scope);
   Flow execute(const Statement& statement, const Ref<Scope>& scope);
   Flow run_if(const IfStatement& statement, const Ref<Scope>& scope);
   void run_for(const ForStatement& statement, const Value& items, const Ref<Scope>& scope,
                int64_t depth0);
   Values filtered(const ForStatement& statement, Values items, const Ref<Scope>& scope);
+  Flow run_once(const Ref<Loop>& loop);
+  bool is_watched(const ForStatement& statement, const Value& items) const;
+  Flow run_watched(const Ref<Loop>& loop, bool finished_one);
+  void end_beginnings(const Ref<Loop>& loop, bool finished_one);
+  std::optional<RenderedBeginning> end_beginning(const Ref<Loop>& loop, int64_t count,
+                                                 bool finished_one, bool once_more);
+  std::string rest_of(const Ref<Loop>& loop, bool finished_one, bool once_more);
   void run_set(const SetStatement& statement, const Ref<Scope>& scope);
   Flow run_set_block(const SetBlockStatement& statement, const Ref<Scope>& scope);
   Flow run_filter_block(const FilterBlockStatement& statement, const Ref<Scope>& scope);
@@ -146,6 +193,13 @@ class Interpreter {
   TextBuilder* output_ = &main_output_;
   int line_ = 0;
   int depth_ = 0;
+
+  // For render_beginnings.
+  RenderedBeginnings* beginnings_ = nullptr;
+  std::string_view list_;   // name of the variable
+  Horizon horizon_;         // of the list
+  std::vector<Rest> rest_;  // what is still to be executed, innermost last, while captures_ is 0
+  int captures_ = 0;        // what is executed is not all that there is to do
 };
 
 }  // namespace lumen::text::jinja

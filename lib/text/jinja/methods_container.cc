@@ -108,14 +108,16 @@ Value loop_changed(Interpreter& in, const Value& subject, Arguments& arguments) 
   if (!arguments.named.empty()) refuse("changed takes no keyword arguments");
   Loop& loop = subject.as<Loop>();
   const Value now = make_tuple(in.heap(), arguments.positional);
-  const bool changed = !loop.changed_value.given() || !equals(in.heap(), loop.changed_value, now);
-  if (changed) loop.changed_value = now;
+  const bool changed =
+      !loop.changed_value().given() || !equals(in.heap(), loop.changed_value(), now);
+  if (changed) loop.change_value(now);
   return Value::boolean(changed);
 }
 
 Value cycler_next(Interpreter&, const Value& subject, Arguments& arguments) {
   no_parameters("next", arguments);
   Cycler& cycler = subject.as<Cycler>();
+  cycler.before_change();
   const size_t position = cycler.position;
   cycler.position = (position + 1) % cycler.items.size();
   return cycler.items[position];
@@ -123,6 +125,7 @@ Value cycler_next(Interpreter&, const Value& subject, Arguments& arguments) {
 
 Value cycler_reset(Interpreter&, const Value& subject, Arguments& arguments) {
   no_parameters("reset", arguments);
+  subject.as<Cycler>().before_change();
   subject.as<Cycler>().position = 0;
   return Value::none();
 }

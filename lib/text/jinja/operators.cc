@@ -178,7 +178,7 @@ bool truth(const Value& value) {
     case Kind::kString:
       return !value.view().empty();
     case Kind::kSequence:
-      return value.sequence().is_generator() || !value.sequence().items().empty();
+      return value.sequence().is_generator() || !value.sequence().empty();
     case Kind::kDict:
       return value.dict().size() != 0;
     default:
@@ -465,7 +465,7 @@ std::optional<int64_t> length(const Value& value) {
       return static_cast<int64_t>(value.dict().size());
     case Kind::kSequence:
       if (value.sequence().is_generator()) return std::nullopt;
-      return static_cast<int64_t>(value.sequence().items().size());
+      return value.sequence().size();
     default:
       return std::nullopt;
   }

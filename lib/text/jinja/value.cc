@@ -30,7 +30,31 @@ int64_t String::length() const {
 Sequence::Sequence(Heap& heap, Flavour flavour, Values items)
     : Object(heap, sizeof(Sequence)), items_(std::move(items)), flavour_(flavour) {}
 
+int64_t Sequence::size() const {
+  if (horizon_ == nullptr || !horizon_->trial) return static_cast<int64_t>(items().size());
+  return std::max<int64_t>(*horizon_->trial - skipped_, 0);
+}
+
+bool Sequence::empty() const {
+  if (horizon_ == nullptr || horizon_->trial || items_.empty()) return size() == 0;
+  horizon_->see(skipped_ + 1);
+  return false;
+}
+
+const Value* Sequence::element(int64_t index) const {
+  const bool inside = index >= 0 && index < static_cast<int64_t>(items_.size());
+  if (horizon_ != nullptr && !horizon_->trial && inside) {
+    horizon_->see(skipped_ + index + 1);
+  } else {
+    const int64_t length = size();
+    if (index < 0) index += length;
+    if (index < 0 || index >= length) return nullptr;
+  }
+  return &items_[static_cast<size_t>(index)];
+}
+
 Value Sequence::remove(size_t index) {
+  before_change();
   heap().step(items_.size() / 16);
   Value removed = std::move(items_[index]);
   items_.erase(items_.begin() + static_cast<std::ptrdiff_t>(index));

@@ -1,8 +1,10 @@
 // Values of the template language: Python's, as far as a template can see them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -132,6 +134,22 @@ class String final : public Object {
   bool markup_;
 };
 
+// How much of one list has decided what a rendering did so far: had the list only its first n
+// items, n ≥ needed, all would be the same. Other such lists can be tried.
+struct Horizon {
+  int64_t needed = 0;
+  int64_t size = 0;              // of the list
+  bool looks_ahead = false;      // loops over it asked whether an item is the last
+  std::optional<int64_t> trial;  // how long the list is to be, while that is tried
+
+  void see(int64_t items) { needed = std::max(needed, items); }
+  // Throws TrialFailure during a trial.
+  void see_all() {
+    if (trial) throw TrialFailure();
+    needed = size;
+  }
+};
+
 // Everything that is a row of values.
 class Sequence final : public Object {
  public:
@@ -157,10 +175,31 @@ class Sequence final : public Object {
   // len(), indexing and slicing work.
   bool indexable() const { return is_list() || is_tuple() || is_range(); }
 
-  const Values& items() const { return items_; }
+  const Values& items() const {
+    if (horizon_ != nullptr) horizon_->see_all();
+    return items_;
+  }
   Value remove(size_t index);  // list.pop
   // What is left of a generator, which is spent thereafter.
-  Values drain() { return std::exchange(items_, {}); }
+  Values drain() {
+    before_change();
+    return std::exchange(items_, {});
+  }
+
+  // What a part of items() would say, which more lists than this one have in common.
+  int64_t size() const;
+  bool empty() const;
+  const Value* element(int64_t index) const;  // from the end if negative; null if there is none
+
+  // Makes this the horizon's list from its item `skipped` on.
+  void watch(Horizon& horizon, int64_t skipped) {
+    horizon_ = &horizon;
+    skipped_ = skipped;
+  }
+  Horizon* horizon() const { return horizon_; }  // null if there is none
+  int64_t skipped() const { return skipped_; }
+  // items(), of which the caller tells the horizon what it saw.
+  const Values& unseen_items() const { return items_; }
 
   struct Bounds {
     int64_t start, stop, step;
@@ -170,6 +209,8 @@ class Sequence final : public Object {
  private:
   void forget() override { items_.clear(); }
   Values items_;
+  Horizon* horizon_ = nullptr;
+  int64_t skipped_ = 0;
   Flavour flavour_;
 };
 
@@ -205,7 +246,11 @@ class Namespace final : public Object {
   static constexpr Kind kKind = Kind::kNamespace;
   Namespace(Heap& heap, Ref<Dict> attributes)
       : Object(heap, sizeof(Namespace)), attributes_(std::move(attributes)) {}
-  Dict& attributes() const { return *attributes_; }
+  const Dict& attributes() const { return *attributes_; }
+  void set(const Value& name, Value value) {
+    before_change();
+    attributes_->set(name, std::move(value));
+  }
 
  private:
   void forget() override { attributes_ = {}; }
@@ -241,6 +286,7 @@ class Cycler final : public Object {
   Cycler(Heap& heap, Values values) : Object(heap, sizeof(Cycler)), items(std::move(values)) {}
   Values items;
   size_t position = 0;
+  using Object::before_change;
 
  private:
   void forget() override { items.clear(); }
@@ -253,6 +299,7 @@ class Joiner final : public Object {
   Joiner(Heap& heap, Value text) : Object(heap, sizeof(Joiner)), separator(std::move(text)) {}
   Value separator;
   bool used = false;
+  using Object::before_change;
 
  private:
   void forget() override { separator = {}; }
