@@ -32,6 +32,13 @@ inline bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != text.npos;
 }
 
+// `text`, `times` times.
+inline std::string repeated(std::string_view text, size_t times) {
+  std::string out;
+  for (size_t i = 0; i < times; ++i) out += text;
+  return out;
+}
+
 // The message with which body() is refused, which must be of this kind; "accepted" if it is not.
 template <typename Body>
 std::string refusal(ErrorKind kind, Body&& body) {

@@ -19,6 +19,7 @@ using grammar::RuleId;
 using grammar::RuleSet;
 using lumen::testing::contains;
 using lumen::testing::refusal;
+using lumen::testing::repeated;
 
 struct GbnfCase {
   const char* name;
@@ -135,12 +136,6 @@ TEST_CASE("errors of GBNF name the place") {
     CHECK(contains(message, expected));
     CHECK(message.starts_with("g: "));
   }
-}
-
-std::string repeated(std::string_view text, size_t times) {
-  std::string out;
-  for (size_t i = 0; i < times; ++i) out += text;
-  return out;
 }
 
 TEST_CASE("hostile grammars are refused or followed, in time") {

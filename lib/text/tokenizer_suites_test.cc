@@ -212,13 +212,6 @@ TEST_CASE("Tokens written by transformers come out", "[tokenizers]") {
 
 namespace {
 
-// `part` again and again.
-std::string repeated(std::string_view part, size_t times) {
-  std::string text;
-  for (size_t i = 0; i < times; ++i) text += part;
-  return text;
-}
-
 double cpu_seconds(const std::function<void()>& body) {
   const std::clock_t begin = std::clock();
   body();
@@ -235,7 +228,7 @@ TEST_CASE("a long run of unknown characters is one token, soon found", "[tokeniz
     const auto tokenizer = load_tokenizer(folder + "/" + name);
     for (const char* unknown : {"東", "𒀀"}) {
       const auto text = [&](size_t count) {
-        return str("Hello", unknown, " world ", unknown, "123 ", repeated(unknown, count));
+        return str("Hello", unknown, " world ", unknown, "123 ", testing::repeated(unknown, count));
       };
       INFO(name << " " << lumen::quoted(unknown));
       Ids ids;
