@@ -1,6 +1,6 @@
 // LUMEN_PIECE: how the pieces of which a large kernel is unrolled, and functions of many operations
-// that many kernels use, are compiled for the target being compiled. Included behind highway.h, once
-// per target; no guard.
+// that many kernels use, are compiled for the target being compiled. Included behind highway.h,
+// once per target; no guard.
 //
 // Inlined, except in two cases, in which each piece is compiled once and called, because functions
 // of thousands of instructions would take the compiler minutes: under sanitizers, whose checks
