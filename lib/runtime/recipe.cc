@@ -100,6 +100,10 @@ class Reader {
 
   // All tables of a list at once: optimizer.groups=[{match="*", lr_factor=2}].
   void override_list(const std::string& name, const std::string& text) {
+    if (!text.starts_with('[')) {
+      fail(ErrorKind::kUsage, "--set ", name, ": expected tables, [{key = value, …}, …], found ",
+           quoted(text), "; a key of theirs is set by --set ", name, ".KEY=VALUE");
+    }
     Json list;
     with_kind_usage([&] { list = io::parse_toml_value(text, "value"); }, "--set " + name);
     const bool tables = list.is_array() && std::all_of(list.begin(), list.end(),

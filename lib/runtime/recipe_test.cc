@@ -237,6 +237,10 @@ TEST_CASE("--set overrides with the same checks") {
   CHECK(groups.optimizer.groups[0].lr_factor == 2);
   CHECK(read(kLlamaRecipe, {"data.train=[{path=\"b.txt\"}, {path=\"c.txt\"}]"}).data.train.size() ==
         2);
+  CHECK(
+      error_of(kLlamaRecipe, {"data.train=b.txt"}, ErrorKind::kUsage) ==
+      "--set data.train: expected tables, [{key = value, …}, …], found 'b.txt'; a key of theirs is "
+      "set by --set data.train.KEY=VALUE");
   CHECK(contains(error_of(kMinimal, {"optimizer.groups=[{match=\"x\", lr=1}]"}, ErrorKind::kUsage),
                  "--set optimizer.groups[0].lr: "));
 
