@@ -100,7 +100,7 @@ class Reader {
 
   // All tables of a list at once: optimizer.groups=[{match="*", lr_factor=2}].
   void override_list(const std::string& name, const std::string& text) {
-    if (!text.starts_with('[')) {
+    if (first_character(text) != '[') {
       fail(ErrorKind::kUsage, "--set ", name, ": expected tables, [{key = value, …}, …], found ",
            quoted(text), "; a key of theirs is set by --set ", name, ".KEY=VALUE");
     }
@@ -250,6 +250,12 @@ class Reader {
     }
   }
 
+  // Behind blanks; '\0' if there is none.
+  static char first_character(const std::string& text) {
+    const size_t first = text.find_first_not_of(' ');
+    return first == text.npos ? '\0' : text[first];
+  }
+
   // A text may come without quotes.
   static Json override_value(const std::string& name, const std::string& text) {
     Recipe any = complete_set();
@@ -257,8 +263,7 @@ class Reader {
     const RecipeKey& key = *find_key(tables, without_index(name));
     const bool takes_text = key.type == KeyType::kText || key.type == KeyType::kDuration;
     if (!takes_text) return plain_value(key, text);
-    const size_t first = text.find_first_not_of(' ');
-    const char c = first == text.npos ? '\0' : text[first];
+    const char c = first_character(text);
     const bool plain = c != '"' && c != '\'' && c != '[';
     if (!plain) return io::parse_toml_value(text, "value");
     double seconds = 0;

@@ -237,6 +237,7 @@ TEST_CASE("--set overrides with the same checks") {
   CHECK(groups.optimizer.groups[0].lr_factor == 2);
   CHECK(read(kLlamaRecipe, {"data.train=[{path=\"b.txt\"}, {path=\"c.txt\"}]"}).data.train.size() ==
         2);
+  CHECK(read(kLlamaRecipe, {"data.train= [{path=\"b.txt\"}]"}).data.train.size() == 1);
   CHECK(
       error_of(kLlamaRecipe, {"data.train=b.txt"}, ErrorKind::kUsage) ==
       "--set data.train: expected tables, [{key = value, …}, …], found 'b.txt'; a key of theirs is "
