@@ -5,8 +5,12 @@
 #include "lib/kernels/panel_dot_native.h"
 #include "lib/kernels/panels.h"
 #include "lib/kernels/simd.h"
-#include "lib/kernels/targets-inl.h"
 #include "lib/kernels/x86_intrinsics.h"
+
+// AVX-512 without VNNI takes the code of AVX2: it would take its vectors, too, as there is no
+// psignb of 512 bits.
+#define LUMEN_FURTHER_DISABLED_TARGETS HWY_AVX3
+#include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/panel_dot_quantized.cc"
@@ -16,10 +20,9 @@
 #include "lib/kernels/panel_isa-inl.h"
 
 // The intrinsics around pmaddubsw (unsigned by signed bytes, pairs added), for which this Highway
-// has no operation, where the target has them. AVX-512 without VNNI takes those of 256 bits: there
-// is no psignb in 512.
+// has no operation, where the target has them.
 #undef LUMEN_BYTE_PAIRS
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+#if HWY_TARGET == HWY_AVX2
 #define LUMEN_BYTE_PAIRS(operation) _mm256_##operation
 #elif HWY_TARGET == HWY_SSE4
 #define LUMEN_BYTE_PAIRS(operation) _mm_##operation
