@@ -211,6 +211,10 @@ void ThreadPool::share_out(int64_t count, int64_t grain, const StopOf& stop_of,
   });
 }
 
+int64_t ThreadPool::eighth(int64_t count, int64_t grain) const {
+  return std::max<int64_t>(1, count / (8 * threads_) / grain) * grain;
+}
+
 void ThreadPool::parallel_pieces(int64_t count, int64_t grain, int64_t piece,
                                  FunctionRef<void(int64_t, int64_t, int)> body) {
   const auto stop_of = [&](int64_t at, int64_t end) { return std::min(at + piece, end); };

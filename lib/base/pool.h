@@ -41,6 +41,9 @@ class ThreadPool {
   // Which thread runs a piece depends on timing: the results must not depend on the thread.
   void parallel_pieces(int64_t count, int64_t grain, int64_t piece,
                        FunctionRef<void(int64_t begin, int64_t end, int thread)> body);
+  // A length for such pieces: an eighth of a range, in whole grains, at least one. Small enough for
+  // others to take over, long enough to be read in one go.
+  int64_t eighth(int64_t count, int64_t grain) const;
 
   // The same in shrinking pieces of whole grains: a thread takes half of what is left of a range,
   // so that its own is read in a few long pieces and the last ones to be shared out are short.

@@ -47,6 +47,14 @@ TEST_CASE("parallel_pieces covers every index once, in pieces, whoever runs them
       [](int64_t begin, int64_t end, int64_t, int64_t grain) { return end - begin <= 2 * grain; });
 }
 
+TEST_CASE("an eighth of a thread's part is whole grains, one at least") {
+  ThreadPool pool(2);
+  CHECK(pool.eighth(1600, 1) == 100);
+  CHECK(pool.eighth(1600, 16) == 96);
+  CHECK(pool.eighth(1600, 256) == 256);
+  CHECK(pool.eighth(0, 1) == 1);
+}
+
 TEST_CASE("parallel_guided covers every index once, in pieces of whole grains") {
   check_cover([](ThreadPool& pool, int64_t count, int64_t grain,
                  const auto& body) { pool.parallel_guided(count, grain, body); },

@@ -257,11 +257,6 @@ TypedShape infer_fused(const Node& node) {
   return {node.dtype, node.shape};
 }
 
-// An eighth of a thread's part of `count`, in grains: small enough for others to take over.
-int64_t piece_of(int64_t count, int64_t grain, int threads) {
-  return std::max<int64_t>(1, count / (8 * threads) / grain) * grain;
-}
-
 }  // namespace
 
 std::shared_ptr<const Program> finished(Program program) {
@@ -460,7 +455,7 @@ void run_elementwise(const KernelCall& call) {
   if (pieces.rows >= std::min(pieces.columns, kManyRows * call.pool->threads())) {
     const int64_t grain =
         std::max<int64_t>(1, kParallelGrain / std::max<int64_t>(1, pieces.columns));
-    int64_t share = piece_of(pieces.rows, grain, call.pool->threads());
+    int64_t share = call.pool->eighth(pieces.rows, grain);
     if (pieces.turns) {
       const int64_t each = divide_up(pieces.rows, call.pool->threads());
       share = std::max(share, std::min(Turned::kRows, each));
@@ -481,7 +476,7 @@ void run_elementwise(const KernelCall& call) {
   const int64_t grain =
       std::max(Program::kChunk, kParallelGrain / std::max<int64_t>(1, pieces.rows) /
                                     Program::kChunk * Program::kChunk);
-  const int64_t share = piece_of(pieces.columns, grain, call.pool->threads());
+  const int64_t share = call.pool->eighth(pieces.columns, grain);
   call.pool->parallel_pieces(pieces.columns, grain, share, [&](int64_t begin, int64_t end, int) {
     Registers registers(*program);
     for (int64_t row = 0; row < pieces.rows; ++row) {

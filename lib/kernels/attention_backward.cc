@@ -330,7 +330,7 @@ void for_each_task(ThreadPool& pool, const AttentionShape& s, int64_t parts, std
   auto* const memory = reinterpret_cast<float*>(workspace);
   const AttentionProducts products = products_of(s);
   const int64_t tasks = s.batch * s.kv_heads * parts;
-  const int64_t piece = std::clamp<int64_t>(tasks / (8 * pool.threads()), 1, 4);
+  const int64_t piece = std::min<int64_t>(4, pool.eighth(tasks, 1));
   pool.parallel_pieces(tasks, 1, piece, [&](int64_t begin, int64_t end, int thread) {
     MemoryPieces pieces(memory + thread * thread_floats(s));
     const Buffers buffers(pieces, s);

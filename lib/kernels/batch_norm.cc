@@ -381,10 +381,10 @@ void batch_norm_with(ThreadPool& pool, const ChannelShape& shape, const void* x,
       std::clamp(divide_up(planes, 8 * pool.threads()), std::min(kLeast, most), most);
   const int64_t runs = divide_up(shape.channels, run);
   const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, run * shape.pixels));
-  const int64_t share = shape.batch * runs / (8 * pool.threads());
+  const int64_t count = shape.batch * runs;
   const bool streamed = shape.dtype == DType::kF32 && shape.pixels > 1 &&
                         streams(planes * shape.pixels * int64_t{sizeof(float)});
-  pool.parallel_pieces(shape.batch * runs, grain, std::max(grain, share / grain * grain),
+  pool.parallel_pieces(count, grain, pool.eighth(count, grain),
                        [&](int64_t begin, int64_t end, int) {
                          for (int64_t at = begin, next; at < end; at = next) {
                            const int64_t c = at / shape.batch * run, sample = at % shape.batch;

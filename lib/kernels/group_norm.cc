@@ -176,8 +176,7 @@ void for_groups(ThreadPool& pool, const GroupShape& s, bool streamed, const Body
   constexpr int64_t kGrain = 4096;
   const int64_t count = s.batch * s.groups, n = std::max<int64_t>(1, s.channels * s.pixels);
   const int64_t grain = std::max<int64_t>(1, kGrain / n);
-  const int64_t eighth = count / (8 * pool.threads());
-  pool.parallel_pieces(count, grain, std::max(grain, eighth / grain * grain),
+  pool.parallel_pieces(count, grain, pool.eighth(count, grain),
                        [&](int64_t begin, int64_t end, int) {
                          body(begin, end);
                          if (streamed) finish_streams();
