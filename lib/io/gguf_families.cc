@@ -4,7 +4,6 @@
 #include "lib/io/gguf_families.h"
 
 #include <algorithm>
-#include <array>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
@@ -13,38 +12,7 @@
 namespace lumen::io {
 namespace {
 
-constexpr double kMaxUsual = 1e6, kLeastCap = 1e-3;
 constexpr const char* kConvTaps = "shortconv.l_cache";
-
-// --- Windows -----------------------------------------------------------------------------------
-
-// The window that a file names, or `unsaid`; 0: none, which some files say so.
-int64_t read_window(const ArchitectureKeys& keys, int64_t unsaid = 0) {
-  return keys.has(kWindow) ? keys.integer(kWindow, limits::kContext, 0) : unsaid;
-}
-
-// The same of a model whose layers have it but every `period`-th.
-bool read_windows(const ArchitectureKeys& keys, int64_t period, Json& config, int64_t unsaid = 0) {
-  const int64_t window = read_window(keys, unsaid);
-  if (window == 0) return false;
-  config["sliding_window"] = window;
-  config["layer_types"] = periodic_layer_types(config["num_hidden_layers"].get<int64_t>(), period);
-  return true;
-}
-
-void write_window(const Json& config, const KeyWriter& keys) {
-  if (find_value(config, "sliding_window") == nullptr) return;
-  keys.integer(kWindow, get_int(config, "sliding_window", 1, limits::kContext));
-}
-
-// The same of a model whose layers have it but every `period`-th, or none at all.
-void write_windows(const Json& config, const KeyWriter& keys, int64_t period) {
-  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
-  const bool windowed = find_value(config, "sliding_window") != nullptr;
-  require_windows(config, gguf_architecture(config),
-                  windowed ? periodic_layer_types(layers, period) : Json(nullptr));
-  write_window(config, keys);
-}
 
 // --- What only one architecture has ------------------------------------------------------------
 
@@ -67,12 +35,6 @@ void write_llama(const Json& config, const KeyWriter& keys) {
   write_experts(config, "num_local_experts", "intermediate_size", keys);
 }
 
-// A number of both, and what files without the key mean.
-struct Usual {
-  const char* key;
-  double usual;
-};
-
 // What the files do not say, and is the same in all of them.
 constexpr int64_t kGptOssPeriod = 2;
 constexpr Usual kGptOssGate[] = {{"swiglu_alpha", 1.702}, {"swiglu_limit", 7}};
@@ -91,7 +53,7 @@ void write_gpt_oss(const Json& config, const KeyWriter& keys) {
   write_windows(config, keys, kGptOssPeriod);
   write_experts(config, "num_local_experts", "intermediate_size", keys);
   for (const Usual& number : kGptOssGate) {
-    const double found = get_number(config, number.key, 1e-3, kMaxUsual, number.usual);
+    const double found = get_number(config, number.key, 1e-3, 1e6, number.usual);
     if (found == number.usual) continue;
     fail(ErrorKind::kUnsupported, number.key, " ", found,
          " cannot be written as GGUF for gpt-oss, where it is ", number.usual);
@@ -105,99 +67,7 @@ void write_gpt_oss(const Json& config, const KeyWriter& keys) {
   }
 }
 
-constexpr const char* kGpt2Activation = "activation_function";
-
-void read_gpt2(const ArchitectureKeys&, Json& config) {
-  config[kGpt2Activation] = "gelu_new";
-  config["conv1d_out_in"] = true;
-}
-
-void write_gpt2(const Json& config, const KeyWriter&) {
-  if (!get_bool(config, "scale_attn_weights", true)) {
-    cannot_write("gpt2", "scale_attn_weights false", "divide scores by the root of head_dim");
-  }
-  if (get_bool(config, "scale_attn_by_inverse_layer_idx", false)) {
-    cannot_write("gpt2", "scale_attn_by_inverse_layer_idx true", "scale all layers alike");
-  }
-}
-
-void write_no_windows(const Json& config, const KeyWriter&) {
-  require_windows(config, gguf_architecture(config), nullptr);
-}
-
-constexpr int64_t kGemma2Period = 2, kGemma3Period = 6, kOlmoPeriod = 4;
-constexpr int64_t kGemma2Window = 4096;
-constexpr double kGemmaLocalTheta = 10000;
-
-// What the products of queries and keys of Gemma 2 and 3 are divided by the root of: of all sizes
-// but the largest head_dim.
-int64_t gemma_query_scalar(const Json& config) {
-  const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
-  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
-  const bool largest = layers == (get_string(config, "model_type") == "gemma2" ? 46 : 62);
-  return largest ? get_int(config, "hidden_size", 1, limits::kDim) / heads
-                 : get_int(config, "head_dim", 1, limits::kDim);
-}
-
-void read_gemma(const ArchitectureKeys&, Json& config) {
-  config["rms_norm_offset"] = 0;  // the files have the sums
-  config["hidden_act"] = "gelu_pytorch_tanh";
-}
-
-void require_query_scalar(const Json& config) {
-  const auto expected = static_cast<double>(gemma_query_scalar(config));
-  const double scalar = get_number(config, "query_pre_attn_scalar", 1e-6, 1e9, expected);
-  if (scalar != expected) {
-    fail(ErrorKind::kUnsupported, "query_pre_attn_scalar ", scalar,
-         " cannot be written as GGUF, where it is ", expected);
-  }
-}
-
-// The caps of Gemma 2.
-constexpr Usual kCaps[] = {{"attn_logit_softcapping", 50}, {"final_logit_softcapping", 30}};
-
-void read_gemma2(const ArchitectureKeys& keys, Json& config) {
-  read_gemma(keys, config);
-  config["query_pre_attn_scalar"] = gemma_query_scalar(config);
-  for (const Usual& cap : kCaps) {
-    config[cap.key] = keys.number(cap.key, cap.usual);
-    get_number(config, cap.key, kLeastCap, kMaxUsual);
-  }
-  if (!read_windows(keys, kGemma2Period, config, kGemma2Window)) config["sliding_window"] = nullptr;
-}
-
-void write_gemma2(const Json& config, const KeyWriter& keys) {
-  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
-  require_windows(config, "gemma2", periodic_layer_types(layers, kGemma2Period));
-  write_window(config, keys);
-  require_query_scalar(config);
-  for (const Usual& cap : kCaps) {
-    if (find_value(config, cap.key) == nullptr) {
-      fail(ErrorKind::kUnsupported, cap.key,
-           " null cannot be written as GGUF for gemma2, where it is ", cap.usual,
-           " if there is no key");
-    }
-    keys.number(cap.key, get_number(config, cap.key, kLeastCap, kMaxUsual));
-  }
-}
-
-void read_gemma3(const ArchitectureKeys& keys, Json& config) {
-  read_gemma(keys, config);
-  config["query_pre_attn_scalar"] = gemma_query_scalar(config);
-  config["rope_local_base_freq"] = keys.number(kLocalTheta, kGemmaLocalTheta);
-  read_windows(keys, kGemma3Period, config);
-}
-
-void write_gemma3(const Json& config, const KeyWriter& keys) {
-  write_windows(config, keys, kGemma3Period);
-  require_query_scalar(config);
-  for (const Usual& cap : kCaps) {
-    if (find_value(config, cap.key) == nullptr) continue;
-    fail(ErrorKind::kUnsupported, cap.key, " cannot be written as GGUF for gemma3");
-  }
-  keys.number(kLocalTheta,
-              get_number(config, "rope_local_base_freq", 1e-3, 1e12, kGemmaLocalTheta));
-}
+constexpr int64_t kOlmoPeriod = 4;
 
 void read_olmo2(const ArchitectureKeys& keys, Json& config) {
   if (read_windows(keys, kOlmoPeriod, config)) config["model_type"] = "olmo3";
@@ -227,61 +97,6 @@ void write_ernie4_5(const Json& config, const KeyWriter&) {
 
 void write_hunyuan(const Json& config, const KeyWriter&) {
   require_no_bias(config, "attention_bias");
-}
-
-void read_starcoder2(const ArchitectureKeys& keys, Json& config) {
-  config["hidden_act"] = "gelu_pytorch_tanh";
-  config["use_bias"] = Json(config["attention_bias"]);
-  if (const int64_t window = read_window(keys); window > 0) config["sliding_window"] = window;
-}
-
-void write_starcoder2(const Json& config, const KeyWriter& keys) {
-  write_window(config, keys);
-  if (get_bool(config, "use_bias", true)) return;
-  cannot_write("starcoder2", "use_bias false", "look for biases in every layer");
-}
-
-constexpr const char* kLogitScale = "logit_scale";
-constexpr int64_t kCoherePeriod = 4;
-constexpr int64_t kNormedLayers = 64;  // from so many on queries and keys of Command R have norms
-
-void read_any_cohere(const ArchitectureKeys& keys, Json& config) {
-  config[kLogitScale] = keys.number(kLogitScale);
-}
-
-void write_any_cohere(const Json& config, const KeyWriter& keys) {
-  const std::string architecture = gguf_architecture(config);
-  require_no_bias(config, "attention_bias");
-  if (!get_bool(config, "tie_word_embeddings", true)) {
-    cannot_write(architecture, "tie_word_embeddings false", "take the embedding as output");
-  }
-  keys.number(kLogitScale, get_number(config, kLogitScale, 1e-9, 1e9));
-}
-
-void read_cohere(const ArchitectureKeys& keys, Json& config) {
-  read_any_cohere(keys, config);
-  config["use_qk_norm"] = config["num_hidden_layers"].get<int64_t>() >= kNormedLayers;
-}
-
-void write_cohere(const Json& config, const KeyWriter& keys) {
-  write_any_cohere(config, keys);
-  const bool many = get_int(config, "num_hidden_layers", 1, limits::kLayers) >= kNormedLayers;
-  if (get_bool(config, "use_qk_norm", false) != many) {
-    cannot_write("command-r", many ? "use_qk_norm false" : "use_qk_norm true",
-                 "look for it in models of 64 layers and more only");
-  }
-}
-
-void read_cohere2(const ArchitectureKeys& keys, Json& config) {
-  read_any_cohere(keys, config);
-  read_windows(keys, keys.integer_or(kCoherePeriod, kWindowPattern, limits::kLayers), config);
-}
-
-void write_cohere2(const Json& config, const KeyWriter& keys) {
-  write_any_cohere(config, keys);
-  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
-  require_windows(config, "cohere2", periodic_layer_types(layers, kCoherePeriod));
-  write_window(config, keys);
 }
 
 // Only models of so many layers have windows, and those have them whatever their files say.
@@ -371,47 +186,6 @@ void read_glm4(const ArchitectureKeys&, Json& config) {
   say_rotary_factor(config);
 }
 
-void read_nemotron(const ArchitectureKeys&, Json& config) {
-  say_rotary_factor(config);
-  config["rms_norm_offset"] = 0;  // the files have the sums
-  config["hidden_act"] = "relu2";
-}
-
-void write_nemotron(const Json& config, const KeyWriter&) {
-  require_own_output(config);
-}
-
-// Files say that layers of GPT-NeoX add what attention and mlp give of the same, and those of
-// StableLM do by having no second norm.
-constexpr const char* kParallel = "use_parallel_residual";  // in a config, too
-
-void read_gptneox(const ArchitectureKeys& keys, Json& config) {
-  say_rotary_factor(config);
-  config["hidden_act"] = "gelu";
-  config["linear_heads_tiled"] = true;
-  config[kParallel] = keys.truth(kParallel, true);
-}
-
-void write_gptneox(const Json& config, const KeyWriter& keys) {
-  require_own_output(config);
-  if (!get_bool(config, "attention_bias", true)) {
-    cannot_write("gptneox", "attention_bias false", "look for biases in every layer");
-  }
-  keys.set(kParallel, get_bool(config, kParallel, true));
-}
-
-void read_stablelm(const ArchitectureKeys& keys, Json& config) {
-  say_rotary_factor(config);
-  config["use_qkv_bias"] = Json(config["attention_bias"]);
-  config["qk_layernorm"] = keys.has_in_layers("attn_q_norm.weight");
-  config[kParallel] = !keys.has_in_layers("ffn_norm.weight");
-}
-
-void write_stablelm(const Json& config, const KeyWriter& keys) {
-  require_own_output(config);
-  keys.set(kParallel, get_bool(config, kParallel, false));
-}
-
 void read_arcee(const ArchitectureKeys&, Json& config) {
   config["hidden_act"] = "relu2";
 }
@@ -427,11 +201,6 @@ void read_apertus(const ArchitectureKeys&, Json& config) {
 void write_apertus(const Json& config, const KeyWriter&) {
   require_own_output(config);
   require_no_bias(config, "attention_bias");
-}
-
-void read_phi2(const ArchitectureKeys&, Json& config) {
-  say_rotary_factor(config);
-  config["hidden_act"] = "gelu_new";
 }
 
 void write_no_more(const Json&, const KeyWriter&) {}
@@ -538,83 +307,6 @@ const Own& own_of(std::string_view architecture) {
 
 }  // namespace
 
-int64_t ArchitectureKeys::uniform(std::string_view key, int64_t hi) const {
-  const auto value = metadata_.find(prefix_ + std::string(key));
-  if (!value || !value->is_array()) return integer(key, hi);
-  for (size_t i = 0; i < value->size(); ++i) {
-    if (value->int_at(i) != value->int_at(0)) {
-      fail(ErrorKind::kUnsupported, "key ", quoted(value->key()),
-           ": layers of different sizes are not supported");
-    }
-  }
-  const int64_t count = value->size() > 0 ? value->int_at(0) : 0;
-  if (count < 1 || count > hi) {
-    fail(ErrorKind::kMalformed, "key ", quoted(value->key()), ": found ", count,
-         ", expected an integer from 1 to ", hi);
-  }
-  return count;
-}
-
-std::vector<int64_t> ArchitectureKeys::per_layer(std::string_view key, int64_t layers,
-                                                 int64_t hi) const {
-  const auto value = metadata_.find(prefix_ + std::string(key));
-  if (!value || !value->is_array()) {
-    return std::vector<int64_t>(static_cast<size_t>(layers), integer(key, hi, 0));
-  }
-  if (static_cast<int64_t>(value->size()) != layers) {
-    fail(ErrorKind::kMalformed, "key ", quoted(value->key()), ": found ", value->size(),
-         " counts, expected ", layers, ", one per layer");
-  }
-  std::vector<int64_t> counts;
-  for (size_t i = 0; i < value->size(); ++i) {
-    counts.push_back(value->int_at(i));
-    if (counts.back() >= 0 && counts.back() <= hi) continue;
-    fail(ErrorKind::kMalformed, "key ", quoted(value->key()), ": layer ", i, " has ", counts.back(),
-         ", expected an integer from 0 to ", hi);
-  }
-  return counts;
-}
-
-bool ArchitectureKeys::has_in_layers(std::string_view part) const {
-  const int64_t layers = integer("block_count", limits::kLayers);
-  for (int64_t i = 0; i < layers; ++i) {
-    if (has_tensor(i, part)) return true;
-  }
-  return false;
-}
-
-std::vector<int64_t> ArchitectureKeys::list(std::string_view key, size_t count, int64_t hi) const {
-  const std::string name = prefix_ + std::string(key);
-  const auto value = metadata_.find(name);
-  if (!value || !value->is_array() || value->size() != count) {
-    fail(ErrorKind::kMalformed, "key ", quoted(name), ": expected an array of ", count,
-         " integers");
-  }
-  std::vector<int64_t> numbers;
-  for (size_t i = 0; i < count; ++i) {
-    numbers.push_back(value->int_at(i));
-    if (numbers.back() >= 0 && numbers.back() <= hi) continue;
-    fail(ErrorKind::kMalformed, "key ", quoted(name), ": found ", numbers.back(),
-         ", expected integers from 0 to ", hi);
-  }
-  return numbers;
-}
-
-std::vector<bool> ArchitectureKeys::flags(std::string_view key, int64_t layers) const {
-  const std::string name = prefix_ + std::string(key);
-  const auto value = metadata_.find(name);
-  if (!value || !value->is_array() || static_cast<int64_t>(value->size()) != layers) {
-    fail(ErrorKind::kMalformed, "key ", quoted(name), ": expected an array of ", layers,
-         " flags, one per layer");
-  }
-  std::vector<bool> flags;
-  const bool is_bool = value->element_type() == GgufType::kBool;
-  for (size_t i = 0; i < value->size(); ++i) {
-    flags.push_back(is_bool ? value->bool_at(i) : value->int_at(i) != 0);
-  }
-  return flags;
-}
-
 void read_convolutions(const ArchitectureKeys& keys, Json& config) {
   const int64_t layers = config["num_hidden_layers"].get<int64_t>();
   const int64_t heads = config["num_key_value_heads"].get<int64_t>();
@@ -642,6 +334,35 @@ void write_convolutions(const Json& config, const KeyWriter& keys) {
   require_no_bias(config, "conv_bias");
   write_kv_heads(config, convolution_layers(config), keys);
   keys.integer(kConvTaps, get_int(config, "conv_L_cache", 2, kMostConvTaps));
+}
+
+int64_t read_window(const ArchitectureKeys& keys, int64_t unsaid) {
+  return keys.has(kWindow) ? keys.integer(kWindow, limits::kContext, 0) : unsaid;
+}
+
+bool read_windows(const ArchitectureKeys& keys, int64_t period, Json& config, int64_t unsaid) {
+  const int64_t window = read_window(keys, unsaid);
+  if (window == 0) return false;
+  config["sliding_window"] = window;
+  config["layer_types"] = periodic_layer_types(config["num_hidden_layers"].get<int64_t>(), period);
+  return true;
+}
+
+void write_window(const Json& config, const KeyWriter& keys) {
+  if (find_value(config, "sliding_window") == nullptr) return;
+  keys.integer(kWindow, get_int(config, "sliding_window", 1, limits::kContext));
+}
+
+void write_windows(const Json& config, const KeyWriter& keys, int64_t period) {
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  const bool windowed = find_value(config, "sliding_window") != nullptr;
+  require_windows(config, gguf_architecture(config),
+                  windowed ? periodic_layer_types(layers, period) : Json(nullptr));
+  write_window(config, keys);
+}
+
+void write_no_windows(const Json& config, const KeyWriter&) {
+  require_windows(config, gguf_architecture(config), nullptr);
 }
 
 void require_windows(const Json& config, std::string_view architecture, const Json& expected) {

@@ -35,9 +35,15 @@ WriteFamily write_nemotron_h, write_nemotron_h_moe, write_falcon_h1, write_mamba
 // Latent attention: DeepSeek-V2 and V3, and what is built like them (gguf_deepseek.cc).
 ReadFamily read_deepseek2;
 WriteFamily write_deepseek2;
-// Gemma 4 (gguf_gemma4.cc).
-ReadFamily read_gemma4;
-WriteFamily write_gemma4;
+// Gemma (gguf_gemma.cc, gguf_gemma4.cc).
+ReadFamily read_gemma, read_gemma2, read_gemma3, read_gemma4;
+WriteFamily write_gemma2, write_gemma3, write_gemma4;
+// Families with layer norms: GPT-2, StarCoder2, Command R and R7B, Nemotron, GPT-NeoX, StableLM and
+// Phi-2 (gguf_layer_norms.cc).
+ReadFamily read_gpt2, read_starcoder2, read_cohere, read_cohere2, read_nemotron, read_gptneox,
+    read_stablelm, read_phi2;
+WriteFamily write_gpt2, write_starcoder2, write_cohere, write_cohere2, write_nemotron,
+    write_gptneox, write_stablelm;
 
 // --- Experts (gguf_experts.cc) -----------------------------------------------------------------
 
@@ -108,6 +114,25 @@ inline constexpr const char* kWindowPattern = "attention.sliding_window_pattern"
 inline constexpr const char* kLocalTheta = "rope.freq_base_swa";  // of layers with a window
 // 0.1 · mscale_all_dim of yarn; mscale is the same, so that cos and sin are not multiplied.
 inline constexpr const char* kYarnMultiplier = "rope.scaling.yarn_log_multiplier";
+
+// What a config of GPT-2 calls hidden_act.
+inline constexpr const char* kGpt2Activation = "activation_function";
+
+// A number that is called the same in both, and what files without the key mean.
+struct Usual {
+  const char* key;
+  double usual;
+};
+
+// The window that a file names, or `unsaid`; 0: none, which some files say so.
+int64_t read_window(const ArchitectureKeys& keys, int64_t unsaid = 0);
+// The same of a model whose layers have it but every `period`-th; whether there is one.
+bool read_windows(const ArchitectureKeys& keys, int64_t period, Json& config, int64_t unsaid = 0);
+// The window that a config names, if any; of layers that have it but every `period`-th, or none at
+// all; of none. The last two throw Error(kUnsupported) for other layers, as require_windows.
+void write_window(const Json& config, const KeyWriter& keys);
+void write_windows(const Json& config, const KeyWriter& keys, int64_t period);
+WriteFamily write_no_windows;
 
 // Writes how many heads of keys each layer has: none, where it is one of `without` (of LayerKeys::
 // kSome and kSingle).
