@@ -458,8 +458,10 @@ TEST_CASE("what layers of Gemma 3n cannot have is refused by its key") {
   refused({{"activation_sparsity_pattern", {0.95}}},
           "activation_sparsity_pattern: found an array of 1, expected an array of 4 numbers");
   refused({{"activation_sparsity_pattern", {0, 1, 0, 0}}},
-          "activation_sparsity_pattern: found 1 for layer 1, expected a number from 0 and below 1");
-  refused({{"intermediate_sizes", {8, 8, 8, 0}}}, "intermediate_sizes: found 0 for layer 3");
+          "activation_sparsity_pattern: found the number 1 for layer 1, expected a number from 0 "
+          "and below 1");
+  refused({{"intermediate_sizes", {8, 8, 8, 0}}},
+          "intermediate_sizes: found the number 0 for layer 3");
 }
 
 TEST_CASE("configs of mixtures that say what cannot be are refused by the key") {

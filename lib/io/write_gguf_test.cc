@@ -465,10 +465,10 @@ TEST_CASE("names go to GGUF and back") {
   CHECK(gguf_tensor_name("transformer.wte.weight", "llama").empty());
   const std::string w1 = "model.layers.2.block_sparse_moe.experts.11.w1.weight";
   CHECK(gguf_tensor_name(w1, "llama") == "blk.2.ffn_gate_exps.weight");
-  CHECK(expert_number(w1) == 11);
+  CHECK(number_in_stack(w1) == 11);
   const std::string all = hugging_face_name("blk.2.ffn_gate_exps.weight", "llama");
-  CHECK((is_of_all_experts(all) && !expert_number(all)));
-  CHECK(name_of_expert(all, 11) == w1);
+  CHECK((is_stack(all) && !number_in_stack(all)));
+  CHECK(name_in_stack(all, 11) == w1);
   CHECK(gguf_tensor_name("model.layers.0.mlp.experts.3.down_proj.weight", "qwen3moe") ==
         "blk.0.ffn_down_exps.weight");
   CHECK(gguf_tensor_name("model.layers.0.mlp.gate.weight", "qwen3moe") ==

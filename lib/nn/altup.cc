@@ -24,7 +24,7 @@ Tensor as_long_as(const Tensor& v, const Tensor& root) {
 std::vector<Linear> projections_of(const Parameters& place, const AltUpShape& shape) {
   std::vector<Linear> result;
   for (int64_t i = 0; i + 1 < shape.streams; ++i) {
-    result.emplace_back(place / str(i), shape.hidden, shape.hidden, false);
+    result.emplace_back(place.without_additions() / str(i), shape.hidden, shape.hidden, false);
   }
   return result;
 }

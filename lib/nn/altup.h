@@ -48,6 +48,8 @@ class AltUp {
 // v · rms(x) / rms(v), where mean squares of v below 1e-5 count as that, and with matrices U_i of
 // altup_projections and V_i of altup_unembed_projections, for i ≥ 1:
 //   s_0 = x, s_i = n(U_i x, x); the result is the mean of s_0 and all n(V_i s_i, s_0).
+// The matrices, whose names end in numbers, take no low-rank additions: such names in
+// target_modules would mean decoder layers for PEFT.
 class AltUpEnds {
  public:
   AltUpEnds(const Parameters& parameters, const AltUpShape& shape);
