@@ -475,9 +475,9 @@ std::string renamed_in_layer(const std::string& name, std::string_view layers,
 }
 
 constexpr std::string_view kGgufLayers = "blk.";
-constexpr std::string_view kExperts = ".experts.", kAllExperts = ".experts.*.";
+constexpr std::string_view kExpertPart = ".experts.", kAllExperts = ".experts.*.";
 // Behind what the number of a matrix stands that is one tensor in GGUF with others.
-constexpr std::string_view kStacks[] = {kExperts, ".altup_projections.",
+constexpr std::string_view kStacks[] = {kExpertPart, ".altup_projections.",
                                         ".altup_unembed_projections."};
 
 // Where that number is in a name: its place and its length; {0, 0} if there is none.
@@ -580,7 +580,7 @@ std::string name_in_stack(std::string name, int64_t number) {
 }
 
 StackSize stack_size(std::string_view name, const Json& config) {
-  if (name.find(kExperts) != name.npos) return {expert_count(config), "expert_count"};
+  if (name.find(kExpertPart) != name.npos) return {expert_count(config), "expert_count"};
   return {get_int(config, "altup_num_inputs", 1, limits::kDim) - 1, "altup.num_inputs, less 1,"};
 }
 

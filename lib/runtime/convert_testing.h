@@ -172,9 +172,14 @@ inline std::string model_directory(const models::ModelDef& def, io::Json config,
   options.chat_template = kTurnTemplate;
   text::train_tokenizer({kTrainingText}, options, directory);
   config["vocab_size"] = 320;
+  if (config.contains("vocab_size_per_layer_input")) config["vocab_size_per_layer_input"] = 320;
   config["rope_interleaved"] = io::rotates_pairs(io::get_string(config, "model_type"));
   const auto parameters = nn::Parameters::random(3);
   const auto model = def.make(config, parameters);
+  for (auto& [name, array] : parameters.state_dict()) {
+    if (!name.ends_with("altup.correct_output_scale")) continue;  // starts as zeros
+    std::ranges::fill(Array(array).as_mutable<float>(), 0.75f);
+  }
   io::write_safetensors(directory + "/model.safetensors", parameters.state_dict());
   io::write_file_atomically(directory + "/config.json", config.dump());
   return directory;
