@@ -158,6 +158,36 @@ double embedding_root(const nn::DecoderConfig& config, const nn::Parameters& par
   return to_float(to_bf16(static_cast<float>(root)));
 }
 
+nn::PerLayerEmbeddingShape per_layer_embedding_of(const io::Json& json,
+                                                  const nn::DecoderConfig& config) {
+  const int64_t dim = io::get_int(json, "hidden_size_per_layer_input", 1, limits::kDim);
+  return {.vocab =
+              io::get_int(json, "vocab_size_per_layer_input", 1, limits::kVocab, config.vocab_size),
+          .tokens = config.vocab_size,
+          .hidden = config.hidden_size,
+          .layers = config.num_hidden_layers,
+          .dim = dim,
+          .scale = std::sqrt(static_cast<double>(dim)),
+          .norm = {.eps = config.rms_norm_eps}};
+}
+
+std::vector<int64_t> shared_keys_of(const io::Json& json, const std::vector<int64_t>& windows) {
+  const int64_t layers = std::ssize(windows);
+  const int64_t shared = io::get_int(json, "num_kv_shared_layers", 0, layers - 1, 0);
+  const int64_t own = layers - shared;
+  std::vector<int64_t> result;
+  for (int64_t i = 0; i < layers; ++i) {
+    int64_t source = std::min(i, own - 1);
+    while (source >= 0 && windows[source] != windows[i]) --source;
+    if (source < 0) {
+      fail(ErrorKind::kMalformed, "num_kv_shared_layers ", shared, ": layer ", i,
+           " shares keys and values, and no layer of its type before has any");
+    }
+    result.push_back(i < own ? i : source);
+  }
+  return result;
+}
+
 double soft_cap(const io::Json& json, const char* key) {
   return io::find_value(json, key) == nullptr ? 0 : io::get_number(json, key, 1e-3, 1e6);
 }
@@ -238,6 +268,7 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
   if (shape.layer_embedding) {
     layer_embedding_.emplace(parameters / "model", *shape.layer_embedding);
   }
+  if (shape.altup) altup_.emplace(parameters / "model", *shape.altup);
   if (rope_.query_beta > 0 && config.rotary_dim != config.head_dim) {
     fail(ErrorKind::kUnsupported, "llama_4_scaling_beta with heads of which only a part rotates");
   }
@@ -316,6 +347,7 @@ Tensor DecoderLm::run_all(const Tensor& tokens, const Tensor& position, nn::KvCa
     // Not x, whose gradient is then the sum of the same two, recomputed or not.
     layer_inputs = (*layer_embedding_)(tokens, nn::scaled(embedded, embedding_scale_));
   }
+  if (altup_) x = altup_->streams_of(x);
   std::vector<nn::KeysAndValues> kept(layers_.size());
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Rotation rotation = rotations_[i];
@@ -340,7 +372,7 @@ Tensor DecoderLm::run_all(const Tensor& tokens, const Tensor& position, nn::KvCa
     }
     x = run(i, x, pass, training, kept);
   }
-  return x;
+  return altup_ ? altup_->mean_of(x) : x;
 }
 
 namespace {

@@ -24,6 +24,7 @@ struct DecoderShape {
   io::Json local_rope = nullptr;  // a config of nn::Rope; null: no layer is Rotation::kLocal
   int64_t rotary_dim = 0;  // of heads with Rotation::kGlobal; 0: the config's, as of the others
   std::optional<nn::PerLayerEmbeddingShape> layer_embedding{};
+  std::optional<nn::AltUpShape> altup{};  // of all layers, which are between its ends
   // Of each layer, the one that it attends to keys and values of; empty: all have their own.
   std::vector<int64_t> keys_of{};
   double embedding_scale = 1;  // what the rows of the embedding are multiplied by
@@ -65,6 +66,14 @@ std::function<nn::LayerShape(int64_t)> with_experts(const io::Json& json,
 // √hidden_size, what Gemma multiplies the rows of the embedding by. A table of bfloat16 was trained
 // with the root rounded to it.
 double embedding_root(const nn::DecoderConfig& config, const nn::Parameters& parameters);
+// The embeddings that every layer has of its own, of hidden_size_per_layer_input numbers and
+// vocab_size_per_layer_input rows (Gemma 3n and 4).
+nn::PerLayerEmbeddingShape per_layer_embedding_of(const io::Json& json,
+                                                  const nn::DecoderConfig& config);
+// DecoderShape::keys_of of layers with these windows: of the last num_kv_shared_layers each attends
+// to keys and values of the last before them that has the same window. Throws Error(kMalformed)
+// where there is none.
+std::vector<int64_t> shared_keys_of(const io::Json& json, const std::vector<int64_t>& windows);
 // The cap (ops::soft_cap) that a config names; null is none, 0.
 double soft_cap(const io::Json& json, const char* key);
 // DecoderShape::layer of layers that are all like `shape`, but each with its own of `windows`
@@ -125,6 +134,7 @@ class DecoderLm : public CausalLm {
   nn::Rope rope_;
   std::optional<nn::Rope> local_rope_;
   std::optional<nn::PerLayerEmbedding> layer_embedding_;
+  std::optional<nn::AltUpEnds> altup_;
   std::vector<nn::DecoderLayer> layers_;
   std::vector<Rotation> rotations_;             // of each layer
   std::vector<int64_t> numbers_;                // of each layer among those of its kind

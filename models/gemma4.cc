@@ -6,8 +6,6 @@
 // attend to keys and values of earlier ones; each layer gives what a number of its own multiplies,
 // and in E2B and E4B adds an embedding of the token that is its own. 26B-A4B has experts beside
 // each feed-forward layer.
-#include <cmath>
-
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/layer_windows.h"
@@ -15,23 +13,6 @@
 
 namespace lumen::models {
 namespace gemma4 {
-
-// Of each layer the one whose keys and values it attends to: of the last `shared` layers the last
-// before them that has the same window.
-std::vector<int64_t> sources(const std::vector<int64_t>& windows, int64_t shared) {
-  const int64_t layers = std::ssize(windows), own = layers - shared;
-  std::vector<int64_t> result;
-  for (int64_t i = 0; i < layers; ++i) {
-    int64_t source = std::min(i, own - 1);
-    while (source >= 0 && windows[source] != windows[i]) --source;
-    if (source < 0) {
-      fail(ErrorKind::kMalformed, "num_kv_shared_layers ", shared, ": layer ", i,
-           " shares keys and values, and no layer of its type before has any");
-    }
-    result.push_back(i < own ? i : source);
-  }
-  return result;
-}
 
 int64_t kv_heads_of(const io::Json& json, const nn::DecoderConfig& config) {
   const int64_t heads = io::get_int(json, "num_global_key_value_heads", 1, limits::kHeads,
@@ -97,9 +78,7 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
   global.attention.head_dim = global_dim;
   global.attention.values_of_keys = io::get_bool(json, "attention_k_eq_v", false);
   const std::vector<int64_t> windows = io::layer_windows(json);
-  const int64_t shared =
-      io::get_int(json, "num_kv_shared_layers", 0, config.num_hidden_layers - 1, 0);
-  const std::vector<int64_t> keys_of = sources(windows, shared);
+  const std::vector<int64_t> keys_of = shared_keys_of(json, windows);
   const bool wide = io::get_bool(json, "use_double_wide_mlp", false);
   const auto layer = [=](int64_t i) {
     const auto at = static_cast<size_t>(i);
@@ -119,18 +98,12 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
                         .embedding_scale = embedding_root(config, parameters),
                         .logit_cap = soft_cap(json, "final_logit_softcapping")};
   if (dim > 0) {
-    const int64_t rows =
-        io::get_int(json, "vocab_size_per_layer_input", 1, limits::kVocab, config.vocab_size);
-    if (rows < config.vocab_size) {
-      fail(ErrorKind::kUnsupported, "vocab_size_per_layer_input ", rows, " below vocab_size ",
-           config.vocab_size, ": tokens without an embedding per layer are not supported");
+    shape.layer_embedding = per_layer_embedding_of(json, config);
+    if (shape.layer_embedding->vocab < config.vocab_size) {
+      fail(ErrorKind::kUnsupported, "vocab_size_per_layer_input ", shape.layer_embedding->vocab,
+           " below vocab_size ", config.vocab_size,
+           ": tokens without an embedding per layer are not supported");
     }
-    shape.layer_embedding = {.vocab = rows,
-                             .hidden = config.hidden_size,
-                             .layers = config.num_hidden_layers,
-                             .dim = dim,
-                             .scale = std::sqrt(static_cast<double>(dim)),
-                             .norm = local.norm};
   }
   return std::make_unique<DecoderLm>(json, config, parameters, shape);
 }

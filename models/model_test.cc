@@ -45,6 +45,11 @@ void for_every_model(Body body) {
       const auto parameters = nn::Parameters::random(7 + i);
       auto model = def->make(configs[i], parameters);
       parameters.check();
+      for (const auto& [name, tensor] : parameters.named()) {
+        if (!name.ends_with("altup.correct_output_scale")) continue;  // starts as zeros
+        Array scale = tensor.node()->value;
+        std::ranges::fill(scale.as_mutable<float>(), 0.75f);
+      }
       body(configs[i], *model, parameters);
     }
   }
@@ -432,6 +437,31 @@ TEST_CASE("layers of Gemma 4 that share what no layer has are refused") {
   refused({{"enable_moe_block", true}, {"num_experts", 0}}, "num_experts");
   refused({{"enable_moe_block", true}, {"num_experts", 2}, {"hidden_act", "silu"}}, "hidden_act",
           ErrorKind::kUnsupported);
+}
+
+TEST_CASE("what layers of Gemma 3n cannot have is refused by its key") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "gemma3n_text"}});
+  const auto refused = [&](const io::Json& keys, const char* why) {
+    io::Json wrong = def.tiny_configs()[0];
+    wrong.update(keys);
+    const std::string message = testing::refusal(
+        ErrorKind::kMalformed, [&] { def.make(wrong, nn::Parameters::random(1)); });
+    CAPTURE(message);
+    CHECK(testing::contains(message, why));
+  };
+  refused({{"altup_num_inputs", 0}}, "altup_num_inputs");
+  refused({{"altup_active_idx", 4}}, "altup_active_idx");
+  refused({{"laurel_rank", 0}}, "laurel_rank");
+  refused({{"hidden_size_per_layer_input", 0}}, "hidden_size_per_layer_input");
+  refused({{"num_kv_shared_layers", 3}},
+          "layer 1 shares keys and values, and no layer of its type");
+  refused({{"activation_sparsity_pattern", {0.95}}},
+          "activation_sparsity_pattern: found an array of 1, expected an array of 4 numbers");
+  refused({{"activation_sparsity_pattern", {0, 1, 0, 0}}},
+          "activation_sparsity_pattern: found the number 1 for layer 1, expected a number from 0 "
+          "and below 1");
+  refused({{"intermediate_sizes", {8, 8, 8, 0}}},
+          "intermediate_sizes: found the number 0 for layer 3");
 }
 
 TEST_CASE("configs of mixtures that say what cannot be are refused by the key") {

@@ -38,6 +38,7 @@ LATENT = {"num_key_value_heads": 2, "kv_lora_rank": 12, "qk_nope_head_dim": 6,
           "qk_rope_head_dim": 4, "v_head_dim": 8, "moe_intermediate_size": 12,
           "num_experts_per_tok": 2}
 
+GEMMA3N = {"head_dim": 8, "sliding_window": 3, "hidden_size_per_layer_input": 6, "laurel_rank": 5}
 GEMMA4 = {"head_dim": 8, "global_head_dim": 16, "sliding_window": 3, "final_logit_softcapping": 30.0}
 MAMBA = {"shared_intermediate_size": 20, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 6,
          "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.3,
@@ -85,6 +86,18 @@ CASES = {
                           "num_hidden_layers": 3, "layer_types": [LOCAL, GLOBAL, LOCAL],
                           "rope_theta": 1e6, "rope_local_base_freq": 1e4,
                           "rope_scaling": {"rope_type": "linear", "factor": 8.0}}),
+    "gemma3n": ("Gemma3n", GEMMA3N | {"num_hidden_layers": 5, "num_kv_shared_layers": 3,
+                                      "layer_types": [LOCAL, GLOBAL, LOCAL, LOCAL, GLOBAL],
+                                      "altup_num_inputs": 4, "vocab_size_per_layer_input": 23,
+                                      "activation_sparsity_pattern": [0.7, 0.0, 0.3, 0.9, 0.0]}),
+    "gemma3n-other": ("Gemma3n", GEMMA3N | {"layer_types": [GLOBAL, LOCAL],
+                                            "altup_num_inputs": 3, "altup_active_idx": 1,
+                                            "altup_correct_scale": False,
+                                            "intermediate_size": [24, 20],
+                                            "num_kv_shared_layers": 0, "attention_bias": True,
+                                            "vocab_size_per_layer_input": 40,
+                                            "rope_scaling": {"rope_type": "linear",
+                                                             "factor": 8.0}}),
     "gemma4": ("Gemma4", GEMMA4 | {"num_hidden_layers": 5, "num_kv_shared_layers": 3,
                                    "layer_types": [LOCAL, GLOBAL, LOCAL, LOCAL, GLOBAL],
                                    "vocab_size_per_layer_input": 29,
@@ -334,7 +347,7 @@ SEEDS = {"qwen3_5moe": 10, "qwen3next": 9, "qwen3next-step": 9, "deepseek2-group
          "nemotron_h-latent": 6, "phimoe": 15, "phimoe-short": 3}
 # Without a class of the language model alone.
 SEE = ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Qwen3VLMoe")
-HAVE_TEXT_CONFIGS = SEE + ("Gemma3", "Gemma4", "Gemma4Unified", "Qwen3_5", "Qwen3_5Moe")
+HAVE_TEXT_CONFIGS = SEE + ("Gemma3", "Gemma3n", "Gemma4", "Gemma4Unified", "Qwen3_5", "Qwen3_5Moe")
 COMMON = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
           "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 29,
           "max_position_embeddings": 64, "pad_token_id": 0}
@@ -480,11 +493,12 @@ def main():
         wanted = {name: parameter for name, parameter in trained(model)
                   if ".layers.0." in name or name.endswith((".norm_f.weight", "model.norm.weight",
                                                          "x.final_layer_norm.weight"))}
-        gradients = torch.autograd.grad(loss, list(wanted.values()))
+        gradients = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
+        of_used = {n: g for n, g in zip(wanted, gradients) if g is not None}
         stored = json.loads(config.to_json_string())  # as in a file, where no number is infinite
         configs[label] = stored | {"model_type": config.model_type}
         values = by_expert(kind, state)
-        of_weights = by_expert(kind, dict(zip(wanted, gradients)))
+        of_weights = by_expert(kind, of_used)
         values |= {f"gradient/{n}": g for n, g in of_weights.items()}
         values |= {f"balance/{n}": g for n, g in by_expert(kind, balance(model, tokens)).items()}
         values |= {"tokens": tokens.int(), "logits": logits}

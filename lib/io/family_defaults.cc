@@ -137,6 +137,52 @@ void read_global_heads(Json& config) {
   }
 }
 
+constexpr const char *kWidth = "intermediate_size", *kWidths = "intermediate_sizes";
+
+// The widths of layers may be a list there, which is kWidths here unless all are the same.
+void set_widths(Json& config) {
+  const Json* found = find_value(config, kWidth);
+  if (found == nullptr || !found->is_array()) return;
+  const Json list = *found;
+  const std::vector<int64_t> widths = intermediate_sizes(config, kWidth);
+  config[kWidth] = widths.front();
+  const bool alike = std::count(widths.begin(), widths.end(), widths.front()) == std::ssize(widths);
+  if (!alike) config[kWidths] = list;
+}
+
+// As Gemma3nTextConfig has what a config leaves out.
+void complete_gemma3n(Json& config) {
+  set_defaults(config, {{"vocab_size", 262400},
+                        {"vocab_size_per_layer_input", 262144},
+                        {"hidden_size", 2048},
+                        {"hidden_size_per_layer_input", 256},
+                        {kWidth, 16384},
+                        {"num_hidden_layers", 35},
+                        {"num_attention_heads", 8},
+                        {"num_key_value_heads", 2},
+                        {"head_dim", 256},
+                        {"hidden_activation", "gelu_pytorch_tanh"},
+                        {"max_position_embeddings", 32768},
+                        {"sliding_window", 512},
+                        {"rope_theta", 1e6},
+                        {"rope_local_base_freq", 1e4},
+                        {"altup_active_idx", 0},
+                        {"altup_correct_scale", true},
+                        {"altup_num_inputs", 4},
+                        {"num_kv_shared_layers", 15},
+                        {"laurel_rank", 64},
+                        {"tie_word_embeddings", true}});
+  set_absent(config, "final_logit_softcapping", 30.0);
+  config["hidden_act"] = Json(config["hidden_activation"]);
+  set_layer_types(config, 5);
+  set_widths(config);
+  // Of models of more than ten layers the first ten are sparse.
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  std::vector<double> sparsities(static_cast<size_t>(layers));
+  if (layers > 10) std::fill_n(sparsities.begin(), 10, 0.95);
+  set_default(config, "activation_sparsity_pattern", sparsities);
+}
+
 // As Gemma4TextConfig has what a config leaves out.
 void complete_gemma4(Json& config) {
   set_defaults(config, {{"hidden_size", 2304},
@@ -471,6 +517,7 @@ constexpr Family kFamilies[] = {
     {"gemma", complete_gemma},
     {"gemma2", complete_gemma2},
     {"gemma3_text", complete_gemma3},
+    {"gemma3n_text", complete_gemma3n},
     {"gemma4_text", complete_gemma4},
     {"gemma4_unified_text", complete_gemma4},
     {"glm", complete_glm4},
@@ -519,6 +566,10 @@ void complete_family(std::string_view model_type, Json& config) {
 
 void restore_own_keys(Json& config) {
   const std::string type = get_string(config, "model_type", "");
+  if (const Json* widths = find(config, kWidths)) {
+    config[kWidth] = Json(*widths);
+    config.erase(kWidths);
+  }
   if (type == "gpt_neox") {
     for (const auto& [own, usual] : kGptNeoxKeys) config[own] = Json(config[usual]);
     for (const char* key :

@@ -483,6 +483,51 @@ TEST_CASE("a config of Granite 4.0 is completed as its class has it") {
       "layer_types: layer 0 is the string 'conv'; known: attention, mamba"));
 }
 
+TEST_CASE("a config of Gemma 3n is completed as its class has it, widths of layers apart") {
+  const auto config = [](const std::string& keys) {
+    return open_model(make_directory(
+                          str(R"({"model_type": "gemma3n", "vision_config": {}, "audio_config": {},
+                                  "text_config": {"sliding_window": 7, )",
+                              keys, R"("num_hidden_layers": 12}})"),
+                          {"model.language_model.embed_tokens.weight",
+                           "model.audio_tower.conformer.0.norm.weight"}))
+        .config;
+  };
+  const Json all = config("");
+  CHECK(all["model_type"] == "gemma3n_text");
+  CHECK(all["vocab_size"] == 262400);
+  CHECK(all["vocab_size_per_layer_input"] == 262144);
+  CHECK(all["hidden_size"] == 2048);
+  CHECK(all["intermediate_size"] == 16384);
+  CHECK(all["num_kv_shared_layers"] == 15);
+  CHECK(all["altup_num_inputs"] == 4);
+  CHECK(all["laurel_rank"] == 64);
+  CHECK(all["rope_theta"] == 1e6);
+  CHECK(all["rope_local_base_freq"] == 1e4);
+  CHECK(all["hidden_act"] == "gelu_pytorch_tanh");
+  CHECK(all["final_logit_softcapping"] == 30);
+  CHECK(all["layer_types"] == periodic_layer_types(12, 5));
+  Json sparsities(std::vector<double>(12, 0.95));
+  sparsities[10] = sparsities[11] = 0;
+  CHECK(all["activation_sparsity_pattern"] == sparsities);
+  CHECK(config(R"("final_logit_softcapping": null,)")["final_logit_softcapping"].is_null());
+  const Json same = config(R"("intermediate_size": [8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8],)");
+  CHECK(same["intermediate_size"] == 8);
+  CHECK_FALSE(same.contains("intermediate_sizes"));
+  Json unlike = config(R"("intermediate_size": [4, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8],)");
+  CHECK(unlike["intermediate_size"] == 4);
+  CHECK(unlike["intermediate_sizes"][1] == 8);
+  restore_own_keys(unlike);
+  CHECK(unlike["intermediate_size"].size() == 12);
+  CHECK_FALSE(unlike.contains("intermediate_sizes"));
+  for (const char* wrong : {"[8]", "[8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 0]"}) {
+    CHECK(lumen::testing::contains(
+        lumen::testing::refusal(ErrorKind::kMalformed,
+                                [&] { config(str(R"("intermediate_size": )", wrong, ",")); }),
+        "intermediate_size: found "));
+  }
+}
+
 TEST_CASE("a config of Gemma 4 says the sizes of both kinds of layers, in two ways") {
   std::string sizes = kSizes;
   sizes.replace(sizes.find("layers\": 1"), 10, "layers\": 2");

@@ -380,7 +380,7 @@ std::string fused_name(const Json& config, std::string_view name) {
   if (!is_granite(config)) {
     const std::string_view place = experts_place(name);
     if (place.empty()) return "";
-    return str(place, down ? kDown : kGateUp, expert_number(name) ? "" : "_bias");
+    return str(place, down ? kDown : kGateUp, number_in_stack(name) ? "" : "_bias");
   }
   for (const std::string& block : {str(".", kSparse), str(".", kShared)}) {
     const size_t at = name.find(block), end = at + block.size();

@@ -33,13 +33,25 @@ constexpr Renaming kAfterBranches[] = {{"post_attention_norm", "post_attention_l
 constexpr Renaming kAroundBranches[] = {{"post_attention_norm", "post_attention_layernorm"},
                                         {"ffn_norm", "pre_feedforward_layernorm"},
                                         {"post_ffw_norm", "post_feedforward_layernorm"}};
-constexpr auto kGemma4 = std::to_array<Renaming>({
+constexpr auto kPerLayerInput = std::to_array<Renaming>({
     {"post_attention_norm", "post_attention_layernorm"},
     {"ffn_norm", "pre_feedforward_layernorm"},
     {"post_ffw_norm", "post_feedforward_layernorm"},
     {"inp_gate", "per_layer_input_gate"},
     {"proj", "per_layer_projection"},
     {"post_norm", "post_per_layer_input_norm"},
+});
+constexpr auto kAltUp = std::to_array<Renaming>({
+    {"altup_correct_coef", "altup.correction_coefs"},
+    {"altup_correct_scale.weight", "altup.correct_output_scale"},
+    {"altup_predict_coef", "altup.prediction_coefs"},
+    {"altup_router", "altup.modality_router"},
+    {"altup_router_norm", "altup.router_norm"},
+    {"laurel_l", "laurel.linear_left"},
+    {"laurel_r", "laurel.linear_right"},
+    {"laurel_post_norm", "laurel.post_laurel_norm"},
+});
+constexpr auto kGemma4Own = std::to_array<Renaming>({
     {"layer_output_scale.weight", "layer_scalar"},
     {"ffn_gate_inp.scale", "router.scale"},
     {"ffn_gate_inp", "router.proj"},
@@ -51,10 +63,13 @@ constexpr auto kGemma4 = std::to_array<Renaming>({
     {"ffn_down_exps.scale", "router.per_expert_scale"},
     {"ffn_down_exps", "experts.*.down_proj"},
 });
-constexpr Renaming kGemma4Model[] = {
+constexpr Renaming kGemma3nModel[] = {
     {"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"},
     {"per_layer_model_proj.weight", "model.per_layer_model_projection.weight"},
-    {"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight"}};
+    {"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight"},
+    {"altup_proj.weight", "model.altup_projections.*.weight"},
+    {"altup_unembd_proj.weight", "model.altup_unembed_projections.*.weight"}};
+constexpr std::span kGemma4Model = std::span(kGemma3nModel).first(3);
 constexpr Renaming kApertus[] = {{"attn_norm", "attention_layernorm"},
                                  {"ffn_norm", "feedforward_layernorm"}};
 constexpr Renaming kGlm4[] = {{"post_attention_norm", "post_self_attn_layernorm"},
@@ -157,6 +172,8 @@ constexpr std::array<Renaming, N + M> both(const std::array<Renaming, N>& first,
   std::copy(second.begin(), second.end(), std::copy(first.begin(), first.end(), all.begin()));
   return all;
 }
+constexpr auto kGemma3n = both(kPerLayerInput, kAltUp);
+constexpr auto kGemma4 = both(kPerLayerInput, kGemma4Own);
 // Whole names: ssm_a and ssm_d have nothing behind them, as of a DeltaNet.
 constexpr auto kMamba = std::to_array<Renaming>({
     {"ssm_in", "mamba.in_proj"},
@@ -299,6 +316,10 @@ constexpr Architecture kArchitectures[] = {
     {"gemma", "gemma", RotaryRows::kHalves},
     {"gemma2", "gemma2", RotaryRows::kHalves, kAroundBranches},
     {"gemma3", "gemma3_text", RotaryRows::kHalves, kAroundBranches},
+    {.name = "gemma3n",
+     .model_type = "gemma3n_text",
+     .own_tensors = kGemma3n,
+     .model_tensors = kGemma3nModel},
     {.name = "gemma4",
      .model_type = "gemma4_text",
      .own_tensors = kGemma4,
@@ -455,13 +476,19 @@ std::string renamed_in_layer(const std::string& name, std::string_view layers,
 
 constexpr std::string_view kGgufLayers = "blk.";
 constexpr std::string_view kExpertPart = ".experts.", kAllExperts = ".experts.*.";
+// Behind what the number of a matrix stands that is one tensor in GGUF with others.
+constexpr std::string_view kStacks[] = {kExpertPart, ".altup_projections.",
+                                        ".altup_unembed_projections."};
 
-// Where the number of an expert is in a name: its place and its length; {0, 0} if there is none.
+// Where that number is in a name: its place and its length; {0, 0} if there is none.
 std::pair<size_t, size_t> place_of_number(std::string_view name) {
-  const size_t at = name.find(kExpertPart);
-  if (at == name.npos) return {0, 0};
-  const size_t begin = at + kExpertPart.size(), end = name.find('.', begin);
-  return end == name.npos ? std::pair<size_t, size_t>{0, 0} : std::pair(begin, end - begin);
+  for (const std::string_view stack : kStacks) {
+    const size_t at = name.find(stack);
+    if (at == name.npos) continue;
+    const size_t begin = at + stack.size(), end = name.find('.', begin);
+    return end == name.npos ? std::pair<size_t, size_t>{0, 0} : std::pair(begin, end - begin);
+  }
+  return {0, 0};
 }
 
 // What is left of "blk.N.ffn_up.E.weight", the name that files before April 2024 have for the
@@ -497,11 +524,12 @@ std::string_view type_in_gguf(std::string_view model_type) {
 }
 
 bool may_have_experts(const Architecture& architecture) {
-  return std::any_of(
-      architecture.own_tensors.begin(), architecture.own_tensors.end(),
-      [](const Renaming& renaming) {
-        return is_of_all_experts(str(".", renaming.hugging_face));  // they may stand first
-      });
+  return std::any_of(architecture.own_tensors.begin(), architecture.own_tensors.end(),
+                     [](const Renaming& renaming) {
+                       // They may stand first.
+                       return str(".", renaming.hugging_face).find(kAllExperts) !=
+                              std::string::npos;
+                     });
 }
 
 }  // namespace
@@ -538,19 +566,25 @@ std::string hugging_face_name(const std::string& name, std::string_view architec
   const std::string of_all = without_expert(name, expert);
   if (of_all.empty()) return name;
   const std::string fused = hugging_face_name(of_all, architecture);
-  return is_of_all_experts(fused) ? name_of_expert(fused, expert) : name;
+  return is_stack(fused) ? name_in_stack(fused, expert) : name;
 }
 
-bool is_of_all_experts(std::string_view name) {
-  return name.find(kAllExperts) != name.npos;
-}
-
-std::string name_of_expert(std::string name, int64_t expert) {
+bool is_stack(std::string_view name) {
   const auto [at, length] = place_of_number(name);
-  return name.replace(at, length, str(expert));
+  return name.substr(at, length) == "*";
 }
 
-std::optional<int64_t> expert_number(std::string_view name) {
+std::string name_in_stack(std::string name, int64_t number) {
+  const auto [at, length] = place_of_number(name);
+  return name.replace(at, length, str(number));
+}
+
+StackSize stack_size(std::string_view name, const Json& config) {
+  if (name.find(kExpertPart) != name.npos) return {expert_count(config), "expert_count"};
+  return {get_int(config, "altup_num_inputs", 1, limits::kDim) - 1, "altup.num_inputs, less 1,"};
+}
+
+std::optional<int64_t> number_in_stack(std::string_view name) {
   const auto [at, length] = place_of_number(name);
   int64_t number = 0;
   const bool is_number = length > 0 && parse_number(name.substr(at, length), number);
@@ -559,7 +593,7 @@ std::optional<int64_t> expert_number(std::string_view name) {
 
 std::string gguf_tensor_name(const std::string& own_name, std::string_view architecture) {
   std::string name = own_name;
-  if (expert_number(name)) {
+  if (number_in_stack(name)) {
     const auto [at, length] = place_of_number(name);
     name.replace(at, length, "*");
   }

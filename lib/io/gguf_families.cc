@@ -146,9 +146,7 @@ void write_exaone_moe(const Json& config, const KeyWriter& keys) {
   require_own_output(config);
   require_windows(config, "exaone-moe", periodic_layer_types(layers, kExaonePeriod));
   write_window(config, keys);
-  std::vector<bool> windowed;
-  for (const int64_t window : layer_windows(config)) windowed.push_back(window > 0);
-  keys.set(kWindowPattern, windowed);
+  keys.set(kWindowPattern, windowed_layers(config));
   const int64_t shared = get_int(config, "n_shared_experts", 0, limits::kExperts, 0);
   if (shared == 0) {
     cannot_write("exaone-moe", "num_shared_experts 0", "look for some in every layer with experts");
@@ -218,8 +216,8 @@ void write_smollm3(const Json& config, const KeyWriter&) {
 // The activation that all files of an architecture have, as they do not say it; the other names
 // mean the same function.
 std::vector<std::string_view> activations_of(std::string_view architecture) {
-  constexpr std::string_view kGelus[] = {"gemma",      "gemma2", "gemma3", "gemma4",
-                                         "starcoder2", "phi2",   "gpt2"};
+  constexpr std::string_view kGelus[] = {"gemma",  "gemma2",     "gemma3", "gemma3n",
+                                         "gemma4", "starcoder2", "phi2",   "gpt2"};
   if (architecture.starts_with("nemotron") || architecture == "arcee") return {"relu2"};
   if (architecture == "apertus") return {"xielu"};
   if (architecture == "gptneox") return {"gelu"};
@@ -279,6 +277,7 @@ constexpr Own kOwn[] = {
     {"gemma", read_gemma, write_no_windows},
     {"gemma2", read_gemma2, write_gemma2},
     {"gemma3", read_gemma3, write_gemma3},
+    {"gemma3n", read_gemma3n, write_gemma3n},
     {"gemma4", read_gemma4, write_gemma4},
     {"granite", read_granite, write_granite},
     {"granitemoe", read_granitemoe, write_granitemoe},
@@ -390,6 +389,12 @@ void require_own_output(const Json& config) {
 
 void say_rotary_factor(Json& config) {
   if (!config.contains("partial_rotary_factor")) config["partial_rotary_factor"] = 1.0;
+}
+
+std::vector<bool> windowed_layers(const Json& config) {
+  std::vector<bool> windowed;
+  for (const int64_t window : layer_windows(config)) windowed.push_back(window > 0);
+  return windowed;
 }
 
 Json layer_types_of(const std::vector<bool>& windowed) {

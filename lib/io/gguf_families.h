@@ -35,9 +35,9 @@ WriteFamily write_nemotron_h, write_nemotron_h_moe, write_falcon_h1, write_mamba
 // Latent attention: DeepSeek-V2 and V3, and what is built like them (gguf_deepseek.cc).
 ReadFamily read_deepseek2;
 WriteFamily write_deepseek2;
-// Gemma (gguf_gemma.cc, gguf_gemma4.cc).
-ReadFamily read_gemma, read_gemma2, read_gemma3, read_gemma4;
-WriteFamily write_gemma2, write_gemma3, write_gemma4;
+// Gemma (gguf_gemma.cc; 3n and 4 gguf_gemma4.cc).
+ReadFamily read_gemma, read_gemma2, read_gemma3, read_gemma3n, read_gemma4;
+WriteFamily write_gemma2, write_gemma3, write_gemma3n, write_gemma4;
 // Families with layer norms: GPT-2, StarCoder2, Command R and R7B, Nemotron, GPT-NeoX, StableLM and
 // Phi-2 (gguf_layer_norms.cc).
 ReadFamily read_gpt2, read_starcoder2, read_cohere, read_cohere2, read_nemotron, read_gptneox,
@@ -137,7 +137,8 @@ WriteFamily write_no_windows;
 // Writes how many heads of keys each layer has: none, where it is one of `without` (of LayerKeys::
 // kSome and kSingle).
 void write_kv_heads(const Json& config, const std::vector<bool>& without, const KeyWriter& keys);
-// The layer_types of layers of which these have a window.
+// Which layers have a window, and the layer_types of layers of which these have one.
+std::vector<bool> windowed_layers(const Json& config);
 Json layer_types_of(const std::vector<bool>& windowed);
 // Which layers have a convolution in place of attention, those without heads of keys, and how long
 // it is (LFM2).

@@ -1,9 +1,12 @@
-// What files of Gemma 4 say: two kinds of layers, with and without a window, of different sizes.
+// What files of Gemma 3n and 4 say: layers with a window and without, of Gemma 4 of different
+// sizes, embeddings per layer, and last layers that attend to keys and values of earlier ones.
 // Keys: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "lib/base/limits.h"
+#include "lib/base/normal_distribution.h"
 #include "lib/io/family_defaults.h"
 #include "lib/io/gguf_families.h"
 #include "lib/io/layer_windows.h"
@@ -47,7 +50,120 @@ void read_lengths(const std::vector<int64_t>& lengths, int64_t shared, Json& con
   config["use_double_wide_mlp"] = wide;
 }
 
+// How many of the last layers attend to keys and values of earlier ones.
+int64_t read_shared_layers(const ArchitectureKeys& keys, int64_t unsaid, Json& config) {
+  const int64_t layers = config["num_hidden_layers"].get<int64_t>();
+  const int64_t shared =
+      keys.has(kSharedLayers) ? keys.integer(kSharedLayers, layers - 1, 0) : unsaid;
+  config["num_kv_shared_layers"] = shared;
+  return shared;
+}
+
+void read_per_layer_rows(const ArchitectureKeys& keys, Json& config) {
+  config["vocab_size_per_layer_input"] =
+      keys.rows_of("per_layer_token_embd.weight", config["vocab_size"].get<int64_t>());
+}
+
+void write_per_layer(const Json& config, std::string_view architecture, const KeyWriter& keys) {
+  const int64_t dim = get_int(config, "hidden_size_per_layer_input", 0, limits::kDim, 0);
+  keys.integer(kPerLayer, dim);
+  const int64_t tokens = get_int(config, "vocab_size", 1, limits::kVocab);
+  const int64_t rows = get_int(config, "vocab_size_per_layer_input", 1, limits::kVocab, tokens);
+  if (dim == 0 || rows <= tokens) return;
+  cannot_write(architecture, str("vocab_size_per_layer_input ", rows),
+               str("expect as many embeddings per layer as tokens, ", tokens));
+}
+
+// --- What readers of Gemma 3n take for granted ---------------------------------------------------
+
+constexpr const char *kStreams = "altup.num_inputs", *kActive = "altup.active_idx";
+// Of each layer the quantile of the normal distribution that its sparsity is the part below of.
+constexpr const char* kCutoffs = "activation_sparsity_scale";
+constexpr int64_t kPeriod3n = 5, kOwnLayers3n = 20, kSparseLayers3n = 10;
+constexpr double kSparsity3n = 0.95;
+constexpr int64_t kUsualStreams = 4, kUsualPerLayer = 256, kUsualRank = 64;
+
+int64_t shared_layers_3n(int64_t layers) {
+  return std::max<int64_t>(0, layers - kOwnLayers3n);
+}
+
+std::vector<double> sparsities_3n(int64_t layers) {
+  std::vector<double> sparsities(static_cast<size_t>(layers));
+  std::fill_n(sparsities.begin(), std::min(layers, kSparseLayers3n), kSparsity3n);
+  return sparsities;
+}
+
 }  // namespace
+
+void read_gemma3n(const ArchitectureKeys& keys, Json& config) {
+  config["hidden_act"] = "gelu_pytorch_tanh";
+  const int64_t layers = config["num_hidden_layers"].get<int64_t>();
+  config["layer_types"] = keys.has(kWindowPattern)
+                              ? layer_types_of(keys.flags(kWindowPattern, layers))
+                              : periodic_layer_types(layers, kPeriod3n);
+  config["sliding_window"] = keys.integer(kWindow, limits::kContext);
+  config["rope_local_base_freq"] = keys.number(kLocalTheta, kUsualLocalTheta);
+  read_shared_layers(keys, shared_layers_3n(layers), config);
+  config["hidden_size_per_layer_input"] = keys.integer_or(kUsualPerLayer, kPerLayer, limits::kDim);
+  read_per_layer_rows(keys, config);
+  config["laurel_rank"] = keys.rows_of("blk.0.laurel_l.weight", kUsualRank);
+  const int64_t streams = keys.integer_or(kUsualStreams, kStreams, limits::kDim);
+  config["altup_num_inputs"] = streams;
+  config["altup_active_idx"] = keys.has(kActive) ? keys.integer(kActive, streams - 1, 0) : 0;
+  config["altup_correct_scale"] = true;
+  std::vector<double> sparsities = sparsities_3n(layers);
+  if (keys.has(kCutoffs)) {
+    sparsities = keys.numbers(kCutoffs, layers);
+    // The quantile of float32 is that of 0.95 to more than six digits.
+    for (double& number : sparsities) number = std::round(normal_cdf(number) * 1e6) / 1e6;
+  }
+  config["activation_sparsity_pattern"] = sparsities;
+  config[kCap] = keys.number(kCap, kUsualCap);
+}
+
+void write_gemma3n(const Json& config, const KeyWriter& keys) {
+  constexpr const char* kName = "gemma3n";
+  require_no_bias(config, "attention_bias");
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  require_windows(config, kName, periodic_layer_types(layers, kPeriod3n));
+  const auto refuse = [&](const char* key, const auto& found, const auto&... expected) {
+    cannot_write(kName, str(key, " ", found), str("take it for ", expected...));
+  };
+  const double cap = find_value(config, kCap) == nullptr ? 0 : get_number(config, kCap, 1e-3, 1e6);
+  if (cap != kUsualCap) refuse(kCap, cap, kUsualCap);
+  const int64_t active = get_int(config, "altup_active_idx", 0, limits::kDim, 0);
+  if (active != 0) refuse("altup_active_idx", active, 0);
+  if (!get_bool(config, "altup_correct_scale", true))
+    refuse("altup_correct_scale", "false", "true");
+  const int64_t shared = get_int(config, "num_kv_shared_layers", 0, limits::kLayers, 0);
+  if (shared != shared_layers_3n(layers)) {
+    refuse("num_kv_shared_layers", shared, shared_layers_3n(layers), " of ", layers, " layers");
+  }
+  const std::vector<double> sparsities = activation_sparsities(config);
+  const std::vector<double> usual = sparsities_3n(layers);
+  for (size_t i = 0; i < usual.size(); ++i) {
+    if (sparsities[i] == usual[i]) continue;
+    refuse("activation_sparsity_pattern", str(sparsities[i], " in layer ", i), usual[i]);
+  }
+  const std::vector<int64_t> widths = intermediate_sizes(config);
+  const auto other = std::find_if(widths.begin(), widths.end(),
+                                  [&](int64_t width) { return width != widths.front(); });
+  if (other != widths.end()) {
+    refuse("intermediate_size", str(*other, " in layer ", other - widths.begin()), widths.front());
+  }
+  keys.set(kWindowPattern, windowed_layers(config));
+  keys.integer(kWindow, get_int(config, "sliding_window", 1, limits::kContext));
+  keys.number(kLocalTheta,
+              get_number(config, "rope_local_base_freq", 1e-3, 1e12, kUsualLocalTheta));
+  keys.integer(kSharedLayers, shared);
+  write_per_layer(config, kName, keys);
+  keys.integer(kStreams, get_int(config, "altup_num_inputs", 1, limits::kDim));
+  keys.integer(kActive, active);
+  std::vector<float> cutoffs;
+  for (const double part : sparsities) cutoffs.push_back(static_cast<float>(normal_quantile(part)));
+  keys.set(kCutoffs, cutoffs);
+  keys.number(kCap, cap);
+}
 
 void read_gemma4(const ArchitectureKeys& keys, Json& config) {
   config["hidden_act"] = "gelu_pytorch_tanh";
@@ -77,12 +193,11 @@ void read_gemma4(const ArchitectureKeys& keys, Json& config) {
   config["num_global_key_value_heads"] = global_heads;
   config["num_key_value_heads"] = local_heads > 0 ? local_heads : global_heads;
   config["rope_local_base_freq"] = keys.number(kLocalTheta, kUsualLocalTheta);
-  const int64_t shared = keys.has(kSharedLayers) ? keys.integer(kSharedLayers, layers - 1, 0) : 0;
-  config["num_kv_shared_layers"] = shared;
+  const int64_t shared = read_shared_layers(keys, 0, config);
   read_lengths(keys.per_layer(kLength, layers, limits::kDim), shared, config);
   config["hidden_size_per_layer_input"] =
       keys.has(kPerLayer) ? keys.integer(kPerLayer, limits::kDim, 0) : 0;
-  config["vocab_size_per_layer_input"] = Json(config["vocab_size"]);
+  read_per_layer_rows(keys, config);
   if (expert_count(keys) > 0) {
     read_experts(keys, "num_experts", config);
     config["enable_moe_block"] = true;
@@ -111,8 +226,7 @@ void write_gemma4(const Json& config, const KeyWriter& keys) {
       get_int(config, "num_global_key_value_heads", 1, limits::kHeads, kv_heads);
   const int64_t shared = get_int(config, "num_kv_shared_layers", 0, limits::kLayers, 0);
   const bool wide = get_bool(config, "use_double_wide_mlp", false);
-  std::vector<bool> windowed;
-  for (const int64_t window : layer_windows(config)) windowed.push_back(window > 0);
+  const std::vector<bool> windowed = windowed_layers(config);
   std::vector<int32_t> heads, lengths;
   const int64_t own = std::ssize(windowed) - shared;
   for (int64_t i = 0; i < std::ssize(windowed); ++i) {
@@ -136,7 +250,7 @@ void write_gemma4(const Json& config, const KeyWriter& keys) {
   keys.number(kLocalTheta,
               get_number(config, "rope_local_base_freq", 1e-3, 1e12, kUsualLocalTheta));
   keys.integer(kSharedLayers, shared);
-  keys.integer(kPerLayer, get_int(config, "hidden_size_per_layer_input", 0, limits::kDim, 0));
+  write_per_layer(config, "gemma4", keys);
   keys.number(kCap, get_number(config, kCap, 1e-3, 1e6));
   if (!get_bool(config, "enable_moe_block", false)) return;
   Json experts = config;

@@ -67,6 +67,18 @@ std::vector<int64_t> ArchitectureKeys::list(std::string_view key, size_t count, 
   return numbers;
 }
 
+std::vector<double> ArchitectureKeys::numbers(std::string_view key, int64_t layers) const {
+  const std::string name = prefix_ + std::string(key);
+  const auto value = metadata_.find(name);
+  if (!value || !value->is_array() || static_cast<int64_t>(value->size()) != layers) {
+    fail(ErrorKind::kMalformed, "key ", quoted(name), ": expected an array of ", layers,
+         " numbers, one per layer");
+  }
+  std::vector<double> numbers;
+  for (size_t i = 0; i < value->size(); ++i) numbers.push_back(value->number_at(i));
+  return numbers;
+}
+
 std::vector<bool> ArchitectureKeys::flags(std::string_view key, int64_t layers) const {
   const std::string name = prefix_ + std::string(key);
   const auto value = metadata_.find(name);

@@ -47,12 +47,20 @@ class ArchitectureKeys {
   }
   bool has_in_layers(std::string_view part) const;
 
+  // How many rows the tensor of this name has; `otherwise` without one.
+  int64_t rows_of(std::string_view name, int64_t otherwise) const {
+    const GgufTensor* const found = file_.find_tensor(name);
+    return found == nullptr ? otherwise : found->shape[0];
+  }
+
   // A count per model. Some files have an array with one per layer, which must then agree.
   int64_t uniform(std::string_view key, int64_t hi) const;
   // A count of each of `layers` layers, or one that all have; each from 0 to `hi`.
   std::vector<int64_t> per_layer(std::string_view key, int64_t layers, int64_t hi) const;
   // `count` integers, each from 0 to `hi`.
   std::vector<int64_t> list(std::string_view key, size_t count, int64_t hi) const;
+  // A number of each of `layers` layers, which may be infinite.
+  std::vector<double> numbers(std::string_view key, int64_t layers) const;
   // A flag of each of `layers` layers.
   std::vector<bool> flags(std::string_view key, int64_t layers) const;
 

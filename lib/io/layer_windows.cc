@@ -142,6 +142,50 @@ std::vector<bool> rotating_layers(const Json& config) {
   return rotates;
 }
 
+namespace {
+
+// The list `key` of a number for each layer, empty without one; numbers that `fits` refuses are not
+// `expected`.
+template <typename Number>
+std::vector<Number> number_per_layer(const Json& config, const char* key, std::string_view expected,
+                                     bool (*fits)(const Json& number)) {
+  const size_t layers = number_of_layers(config);
+  const Json* list = find_value(config, key);
+  if (list == nullptr) return {};
+  if (!list->is_array() || list->size() != layers) {
+    fail(ErrorKind::kMalformed, key, ": found ", describe(list), ", expected an array of ", layers,
+         " numbers, one per layer");
+  }
+  std::vector<Number> numbers;
+  for (const Json& number : *list) {
+    if (!fits(number)) {
+      fail(ErrorKind::kMalformed, key, ": found ", describe(&number), " for layer ", numbers.size(),
+           ", expected ", expected);
+    }
+    numbers.push_back(number.get<Number>());
+  }
+  return numbers;
+}
+
+}  // namespace
+
+std::vector<int64_t> intermediate_sizes(const Json& config, const char* key) {
+  auto sizes = number_per_layer<int64_t>(
+      config, key, str("an integer from 1 to ", limits::kDim), [](const Json& number) {
+        return number.is_number_integer() && number >= 1 && number <= limits::kDim;
+      });
+  if (!sizes.empty()) return sizes;
+  return std::vector<int64_t>(number_of_layers(config),
+                              get_int(config, "intermediate_size", 1, limits::kDim));
+}
+
+std::vector<double> activation_sparsities(const Json& config) {
+  auto parts = number_per_layer<double>(
+      config, "activation_sparsity_pattern", "a number from 0 and below 1",
+      [](const Json& number) { return number.is_number() && number >= 0 && number < 1; });
+  return parts.empty() ? std::vector<double>(number_of_layers(config)) : parts;
+}
+
 std::vector<size_t> listed_layers(const Json& config, const char* key) {
   const size_t layers = number_of_layers(config);
   const Json* list = find_value(config, key);

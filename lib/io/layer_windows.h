@@ -1,4 +1,4 @@
-// What single layers of a model do otherwise than the others: windows, rotation, experts.
+// What single layers of a model do otherwise than the others: windows, rotation, widths, experts.
 #pragma once
 
 #include <string_view>
@@ -44,6 +44,15 @@ std::vector<SingleLayer> single_layers(const Json& config);
 // such a list all but every no_rope_layer_interval-th, of 4. Throws Error(kMalformed) for a list of
 // another length than num_hidden_layers.
 std::vector<bool> rotating_layers(const Json& config);
+
+// How wide the feed-forward layer of each layer is: the list `key`, or, without one, what
+// intermediate_size says of all. Throws Error(kMalformed) for a list of another length than
+// num_hidden_layers, and for what is no width.
+std::vector<int64_t> intermediate_sizes(const Json& config, const char* key = "intermediate_sizes");
+// What part of the numbers of each layer's gate becomes 0, if they are normally distributed: the
+// list activation_sparsity_pattern, of parts from 0 and below 1; 0 for all without one. Throws
+// likewise.
+std::vector<double> activation_sparsities(const Json& config);
 
 // The layers that the list `key` of a config names, in its order; none without such a list. Throws
 // Error(kMalformed) for what is no list of numbers below num_hidden_layers.

@@ -216,9 +216,9 @@ Json language_model_config(Json config) {
   Json text = *found;
   erase_lumen_keys(text);
   const std::string type = get_string(config, "model_type");
-  constexpr std::string_view kNamed[] = {"gemma3",     "gemma4",   "gemma4_unified",
-                                         "qwen2_vl",   "qwen3_vl", "qwen3_vl_moe",
-                                         "qwen2_5_vl", "qwen3_5",  "qwen3_5_moe"};
+  constexpr std::string_view kNamed[] = {"gemma3",   "gemma3n",    "gemma4",       "gemma4_unified",
+                                         "qwen2_vl", "qwen3_vl",   "qwen3_vl_moe", "qwen2_5_vl",
+                                         "qwen3_5",  "qwen3_5_moe"};
   const bool named = std::find(std::begin(kNamed), std::end(kNamed), type) != std::end(kNamed);
   set_default(text, "model_type", named ? type + "_text" : type);
   // transformers opens Qwen3.5 for text as its language model alone, the others whole.

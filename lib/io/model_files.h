@@ -58,6 +58,8 @@ struct ModelFiles {
   //   "mrope_section" [time, height, width]: how many pairs of a head rotate by which position of
   //   what Qwen-VL and Qwen3.5 see, those of text being equal; "n_deepstack_layers" of Qwen3-VL: to
   //   how many layers it adds something there;
+  //   "intermediate_sizes" of Gemma 3n whose layers differ in width: what it calls
+  //   intermediate_size, which is the first of them here;
   //   "language_model_part", true: additions have names in a model that reads more than text.
   Json config;
   // generation_config.json, or what general.sampling.* of a GGUF file says, or an empty object.

@@ -124,6 +124,7 @@ Array usual_shape(const GgufTensor& tensor, std::string_view architecture, Array
                          name.ends_with("_norm_1.weight") || name.ends_with("_norm_2.weight") ||
                          name.ends_with("_sinks.weight") || name.starts_with("rope_f") ||
                          name.ends_with(".layer_output_scale.weight") ||
+                         name.ends_with(".altup_correct_scale.weight") ||
                          name.ends_with(".ffn_norm") || name.ends_with(".scale");
   const int64_t columns = shape[-1], rows = shape.elements() / columns;
   if (architecture == "ernie4_5-moe" && name.ends_with(".exp_probs_b.bias")) {
@@ -147,30 +148,30 @@ void add_tensor(const std::string& name, const GgufTensor& tensor, Array array, 
        quoted(at->first));
 }
 
-// The array of a tensor with the matrices of all experts of a layer, one behind the other.
-Array of_experts(const GgufTensor& tensor, Array array, int64_t count) {
+// The array of a tensor with several matrices, one behind the other.
+Array of_stack(const GgufTensor& tensor, Array array, const StackSize& size) {
   const Shape& shape = tensor.shape;
-  if (count == 1 && shape.rank() == 2) array = array.reshaped({1, shape[0], shape[1]});
-  if (array.shape().rank() == 3 && array.shape()[0] == count) return array;
+  if (size.count == 1 && shape.rank() == 2) array = array.reshaped({1, shape[0], shape[1]});
+  if (array.shape().rank() == 3 && array.shape()[0] == size.count) return array;
   fail(ErrorKind::kMalformed, "tensor ", quoted(tensor.name), " has shape ", to_string(shape),
-       ", expected [", count, ", rows, columns]: as many matrices as expert_count says");
+       ", expected [", size.count, ", rows, columns]: as many matrices as ", size.key, " says");
 }
 
 // Adds each of them under its own name.
-void add_experts(const std::string& name, const GgufTensor& tensor, Array array,
-                 ModelFiles& model) {
-  const int64_t count = expert_count(model.config);
-  array = of_experts(tensor, std::move(array), count);
-  for (int64_t e = 0; e < count; ++e) {
-    add_tensor(name_of_expert(name, e), tensor, array.part(e), model);
+void add_stack(const std::string& name, const GgufTensor& tensor, Array array, ModelFiles& model) {
+  const StackSize size = stack_size(name, model.config);
+  array = of_stack(tensor, std::move(array), size);
+  for (int64_t i = 0; i < size.count; ++i) {
+    add_tensor(name_in_stack(name, i), tensor, array.part(i), model);
   }
 }
 
 // The same of two in one, as gguf_gate_and_up says.
 void add_gates_and_ups(const std::array<std::string, 2>& names, const GgufTensor& tensor,
                        Array array, ModelFiles& model) {
-  const int64_t count = expert_count(model.config);
-  array = of_experts(tensor, std::move(array), count);
+  const StackSize size = stack_size(names[0], model.config);
+  array = of_stack(tensor, std::move(array), size);
+  const int64_t count = size.count;
   const int64_t rows = array.shape()[1], columns = array.shape()[2];
   if (rows % 2 != 0) {
     fail(ErrorKind::kMalformed, "tensor ", quoted(tensor.name), " has ", rows,
@@ -179,7 +180,7 @@ void add_gates_and_ups(const std::array<std::string, 2>& names, const GgufTensor
   array = array.reshaped({2 * count, rows / 2, columns});
   for (int64_t i = 0; i < 2 * count; ++i) {
     const std::string& name = names[static_cast<size_t>(i % 2)];
-    add_tensor(name_of_expert(name, i / 2), tensor, array.part(i), model);
+    add_tensor(name_in_stack(name, i / 2), tensor, array.part(i), model);
   }
 }
 
@@ -246,7 +247,7 @@ std::array<std::string, 2> gguf_gate_and_up(const std::string& gguf_name, const 
   for (size_t i = 0; i < names.size(); ++i) {
     const std::string part = str(layer, i == 0 ? kGates : kUps, kind);
     names[i] = gguf_model_tensor(part, config);
-    if (names[i] == part || is_of_all_experts(names[i]) != (kind == "weight")) return {};
+    if (names[i] == part || is_stack(names[i]) != (kind == "weight")) return {};
   }
   return names;
 }
@@ -306,12 +307,12 @@ ModelFiles open_gguf_model(const std::string& path, std::shared_ptr<const GgufFi
       if (!qkv[0].empty()) {
         add_query_key_value(qkv, tensor,
                             usual_shape(tensor, architecture, model.gguf->array(tensor)), model);
-      } else if (!both[0].empty() && !is_of_all_experts(both[0])) {
+      } else if (!both[0].empty() && !is_stack(both[0])) {
         add_gate_and_up_biases(both, tensor, model.gguf->array(tensor), model);
       } else if (!both[0].empty()) {
         add_gates_and_ups(both, tensor, model.gguf->array(tensor), model);
-      } else if (is_of_all_experts(name)) {
-        add_experts(name, tensor, model.gguf->array(tensor), model);
+      } else if (is_stack(name)) {
+        add_stack(name, tensor, model.gguf->array(tensor), model);
       } else {
         add_tensor(name, tensor, usual_shape(tensor, architecture, model.gguf->array(tensor)),
                    model);

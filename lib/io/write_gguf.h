@@ -89,9 +89,9 @@ bool gguf_reorders_rotary_rows(std::string_view architecture);
 // A tensor's name in the GGUF files of an architecture, the inverse of what open_model does; "" if
 // they have none for it. Those of all experts of a layer have one, as they are one tensor there.
 std::string gguf_tensor_name(const std::string& hugging_face_name, std::string_view architecture);
-// The other way: the same name if it has none in a Hugging Face model. For a tensor of all experts
-// the name has a star for the number of one. Files before April 2024 have a tensor per expert,
-// "blk.N.ffn_up.E.weight": its name has the number.
+// The other way: the same name if it has none in a Hugging Face model. For a tensor of all experts,
+// or of other matrices that are one there, the name has a star for the number of one. Files before
+// April 2024 have a tensor per expert, "blk.N.ffn_up.E.weight": its name has the number.
 std::string hugging_face_name(const std::string& gguf_name, std::string_view architecture);
 // The name of a tensor in ModelFiles::tensors of a file with this config: the same, but with "mtp."
 // before the names of what only layers that guess further tokens have (Qwen3.5), which no model of
@@ -108,11 +108,18 @@ std::array<std::string, 3> gguf_query_key_value(const std::string& gguf_name, co
 // The name of the tensor that holds the one of this name in an architecture's files: of gates and
 // ups of Gemma 4's experts such a one, else itself.
 std::string gguf_holding_tensor(const std::string& gguf_name, std::string_view architecture);
-// Whether a name has a star, and the name with a number in its place.
-bool is_of_all_experts(std::string_view hugging_face_name);
-std::string name_of_expert(std::string hugging_face_name, int64_t expert);
-// The number of the expert that a tensor is of, by its name in Hugging Face; none of others.
-std::optional<int64_t> expert_number(std::string_view hugging_face_name);
+// Whether a name has such a star, and the name with a number in its place.
+bool is_stack(std::string_view hugging_face_name);
+std::string name_in_stack(std::string hugging_face_name, int64_t number);
+// How many matrices a tensor of such a name has, and which key of the file says so.
+struct StackSize {
+  int64_t count;
+  std::string_view key;
+};
+StackSize stack_size(std::string_view hugging_face_name, const Json& config);
+// The number of a matrix among those that are one tensor in GGUF, the experts of a layer or AltUp's
+// projections, by its name in Hugging Face; none of others.
+std::optional<int64_t> number_in_stack(std::string_view hugging_face_name);
 // Whether a Hugging Face tensor of this name is no tensor in GGUF but, of all layers together, a
 // key: the numbers of Apertus's activations.
 bool is_gguf_number(std::string_view hugging_face_name);

@@ -432,6 +432,27 @@ TEST_CASE("families have keys of their own in GGUF") {
   CHECK(gguf_holding_tensor("blk.1.ffn_up_exps.weight", "gemma4") ==
         "blk.1.ffn_gate_up_exps.weight");
   CHECK(gguf_holding_tensor("blk.1.ffn_up_exps.weight", "qwen3moe") == "blk.1.ffn_up_exps.weight");
+  Json third = {{"layer_types", {"sliding_attention", "sliding_attention"}},
+                {"sliding_window", 3},
+                {"num_kv_shared_layers", 0},
+                {"rope_local_base_freq", 1e4},
+                {"hidden_act", "gelu_pytorch_tanh"},
+                {"hidden_size_per_layer_input", 6},
+                {"vocab_size_per_layer_input", 3},
+                {"altup_num_inputs", 3},
+                {"altup_active_idx", 0},
+                {"activation_sparsity_pattern", {0.95, 0.95}},
+                {"final_logit_softcapping", 30},
+                {"attention_bias", false}};
+  const auto gemma3n = written("gemma3n_text", third);
+  CHECK(gemma3n->metadata.get_int("gemma3n.altup.num_inputs", 0, 99) == 3);
+  CHECK(gemma3n->metadata.get_int("gemma3n.altup.active_idx", 0, 99) == 0);
+  CHECK(gemma3n->metadata.get_int("gemma3n.attention.shared_kv_layers", 0, 99) == 0);
+  CHECK(gemma3n->metadata.get_int("gemma3n.embedding_length_per_layer_input", 0, 99) == 6);
+  CHECK(gemma3n->metadata.get_number("gemma3n.final_logit_softcapping") == 30);
+  const auto cutoffs = gemma3n->metadata.find("gemma3n.activation_sparsity_scale");
+  REQUIRE((cutoffs && cutoffs->size() == 2));
+  CHECK(cutoffs->number_at(1) == Approx(1.6448536).epsilon(1e-6));  // torch's is 1.6448535
   const auto glm = written("glm4", {{"partial_rotary_factor", 0.5}, {"rope_interleaved", true}});
   CHECK(glm->metadata.get_int("glm4.rope.dimension_count", 0, 99) == 2);
   written("glm4", {{"partial_rotary_factor", 1.0}});  // which Hugging Face takes for a half
@@ -465,10 +486,21 @@ TEST_CASE("names go to GGUF and back") {
   CHECK(gguf_tensor_name("transformer.wte.weight", "llama").empty());
   const std::string w1 = "model.layers.2.block_sparse_moe.experts.11.w1.weight";
   CHECK(gguf_tensor_name(w1, "llama") == "blk.2.ffn_gate_exps.weight");
-  CHECK(expert_number(w1) == 11);
+  CHECK(number_in_stack(w1) == 11);
   const std::string all = hugging_face_name("blk.2.ffn_gate_exps.weight", "llama");
-  CHECK((is_of_all_experts(all) && !expert_number(all)));
-  CHECK(name_of_expert(all, 11) == w1);
+  CHECK((is_stack(all) && !number_in_stack(all)));
+  CHECK(name_in_stack(all, 11) == w1);
+  for (const auto& [own, gguf] :
+       {std::pair("model.altup_projections.2.weight", "altup_proj.weight"),
+        {"model.altup_unembed_projections.2.weight", "altup_unembd_proj.weight"}}) {
+    CHECK(gguf_tensor_name(own, "gemma3n") == gguf);
+    CHECK(number_in_stack(own) == 2);
+    const std::string stack = hugging_face_name(gguf, "gemma3n");
+    CHECK((is_stack(stack) && name_in_stack(stack, 2) == own));
+    CHECK(stack_size(stack, {{"altup_num_inputs", 4}}).count == 3);
+  }
+  CHECK(stack_size(all, {{"num_experts", 5}}).count == 5);
+  CHECK_FALSE(is_stack("model.norm.weight"));
   CHECK(gguf_tensor_name("model.layers.0.mlp.experts.3.down_proj.weight", "qwen3moe") ==
         "blk.0.ffn_down_exps.weight");
   CHECK(gguf_tensor_name("model.layers.0.mlp.gate.weight", "qwen3moe") ==
@@ -497,6 +529,18 @@ TEST_CASE("names go to GGUF and back") {
       {"glm4", "post_self_attn_layernorm.weight", "post_attention_norm.weight"},
       {"glm4", "post_attention_layernorm.weight", "ffn_norm.weight"},
       {"glm4", "mlp.gate_up_proj.weight", "ffn_up.weight"},
+      {"gemma3n", "altup.correction_coefs.weight", "altup_correct_coef.weight"},
+      {"gemma3n", "altup.correct_output_scale", "altup_correct_scale.weight"},
+      {"gemma3n", "altup.prediction_coefs.weight", "altup_predict_coef.weight"},
+      {"gemma3n", "altup.modality_router.weight", "altup_router.weight"},
+      {"gemma3n", "altup.router_norm.weight", "altup_router_norm.weight"},
+      {"gemma3n", "laurel.linear_left.weight", "laurel_l.weight"},
+      {"gemma3n", "laurel.linear_right.weight", "laurel_r.weight"},
+      {"gemma3n", "laurel.post_laurel_norm.weight", "laurel_post_norm.weight"},
+      {"gemma3n", "per_layer_input_gate.weight", "inp_gate.weight"},
+      {"gemma3n", "per_layer_projection.weight", "proj.weight"},
+      {"gemma3n", "post_per_layer_input_norm.weight", "post_norm.weight"},
+      {"gemma3n", "pre_feedforward_layernorm.weight", "ffn_norm.weight"},
       {"gemma4", "layer_scalar", "layer_output_scale.weight"},
       {"gemma4", "per_layer_input_gate.weight", "inp_gate.weight"},
       {"gemma4", "per_layer_projection.weight", "proj.weight"},

@@ -228,6 +228,17 @@ DecoderLayer::DecoderLayer(const Parameters& parameters, const LayerShape& shape
   set(feeds, before_mlp_, shape.norms.before_mlp);
   set(feeds, after_mlp_, shape.norms.after_mlp);
   if (shape.per_layer_input) per_layer_input_.emplace(parameters, *shape.per_layer_input);
+  if (shape.laurel) laurel_.emplace(parameters / "laurel", *shape.laurel);
+  if (shape.altup) {
+    const Parameters place = parameters / "altup";
+    altup_.emplace(place, *shape.altup);
+    constexpr const char* kScale = "correct_output_scale";
+    if (shape.scales_active) {
+      active_scale_ = place.get_f32(kScale, {shape.altup->hidden}, Init::zeros());
+    } else {
+      place.leave_out(kScale);
+    }
+  }
   if (shape.scaled_output) layer_scalar_ = parameters.buffer("layer_scalar", {1}, Init::ones());
 }
 
@@ -258,18 +269,36 @@ Tensor DecoderLayer::fed_forward(const Tensor& x, const Pass& pass) const {
   return shared_mlp_ ? ops::add(y, (*shared_mlp_)(x)) : y;
 }
 
-Tensor DecoderLayer::operator()(const Tensor& x, const Pass& pass, int64_t layer) const {
+Tensor DecoderLayer::updated(const Tensor& x, const Pass& pass, int64_t layer) const {
   const int64_t asked = pass.going_on(x);
   const Tensor given = before_attention_ ? (*before_attention_)(x) : x;
   Tensor result = last_tokens(x, asked);
   const double of_mixed = shape_.drops_mixed ? shape_.dropout : 0;
   if (mixer_) result = added(result, mixed(given, pass, layer), after_attention_, of_mixed);
+  if (laurel_) {
+    result = ops::mul(ops::add(result, (*laurel_)(last_tokens(given, asked))), std::sqrt(0.5));
+  }
   if (mlp_) {
     const Tensor seen = shape_.parallel ? last_tokens(before_mlp_ ? x : given, asked) : result;
     const Tensor normed = before_mlp_ ? (*before_mlp_)(seen) : seen;
     result = added(result, fed_forward(normed, pass), after_mlp_, shape_.dropout);
   }
-  if (per_layer_input_) result = (*per_layer_input_)(result, pass.layer_input);
+  return result;
+}
+
+Tensor DecoderLayer::operator()(const Tensor& x, const Pass& pass, int64_t layer) const {
+  if (altup_) {
+    const Tensor predicted = altup_->predicted(x);
+    const Tensor computed = updated(altup_->active(predicted), pass, layer);
+    const Tensor corrected = altup_->corrected(last_tokens(predicted, pass.going_on(x)), computed);
+    Tensor active = altup_->active(corrected);
+    if (active_scale_.defined()) active = ops::mul(active, active_scale_);
+    return altup_->with_addition(corrected, (*per_layer_input_)(active, pass.layer_input));
+  }
+  Tensor result = updated(x, pass, layer);
+  if (per_layer_input_) {
+    result = ops::add(result, (*per_layer_input_)(result, pass.layer_input));
+  }
   return layer_scalar_.defined() ? ops::mul(result, layer_scalar_) : result;
 }
 

@@ -10,11 +10,13 @@
 
 #include "lib/io/json.h"
 #include "lib/nn/activation.h"
+#include "lib/nn/altup.h"
 #include "lib/nn/dual_mlp.h"
 #include "lib/nn/gated_delta_net.h"
 #include "lib/nn/gated_mlp.h"
 #include "lib/nn/kv_cache.h"
 #include "lib/nn/latent_attention.h"
+#include "lib/nn/laurel.h"
 #include "lib/nn/layers.h"
 #include "lib/nn/mamba2.h"
 #include "lib/nn/per_layer_input.h"
@@ -157,6 +159,13 @@ struct LayerShape {
   std::optional<GatedMlpShape> shared_mlp{};  // beside experts, as shared_mlp, with their additions
   std::optional<DualMlpShape> dual_mlp{};     // in place of mlp and the norm before it
   std::optional<PerLayerInputShape> per_layer_input{};  // added behind the mlp
+  // What it gives for what the mixer is given is added behind the mixer, and the sum is divided by
+  // √2 (Gemma 3n).
+  std::optional<LaurelShape> laurel{};
+  // Around all of this but the per_layer_input, which is given what the active stream is corrected
+  // to, times correct_output_scale if `scales_active`, and is added to the streams but the first.
+  std::optional<AltUpShape> altup{};
+  bool scales_active = false;
   LayerParts parts = LayerParts::kBoth;
   NormNames norms{};
   NormShape norm;
@@ -173,7 +182,8 @@ using TokenMixer =
 using FeedForward = std::variant<GatedMlp, PlainMlp, SparseMlp, DualMlp>;
 
 // With attention or what is in its place: x + self_attn(x), then x + mlp(x), or, in parallel, x +
-// self_attn(x) + mlp(x), or one of the two alone, with norms and scales as the shape says.
+// self_attn(x) + mlp(x), or one of the two alone, with norms and scales as the shape says. With
+// AltUp x and the result are all streams of a token, [batch, tokens, streams · hidden].
 class DecoderLayer {
  public:
   DecoderLayer(const Parameters& parameters, const LayerShape& shape);
@@ -186,6 +196,8 @@ class DecoderLayer {
                double dropout) const;
   Tensor mixed(const Tensor& x, const Pass& pass, int64_t layer) const;
   Tensor fed_forward(const Tensor& x, const Pass& pass) const;
+  // What mixer and mlp make of x.
+  Tensor updated(const Tensor& x, const Pass& pass, int64_t layer) const;
 
   LayerShape shape_;
   std::optional<TokenMixer> mixer_;
@@ -194,6 +206,9 @@ class DecoderLayer {
   std::optional<GatedMlp> shared_mlp_;
   std::optional<Norm> before_attention_, after_attention_, before_mlp_, after_mlp_;
   std::optional<PerLayerInput> per_layer_input_;
+  std::optional<Laurel> laurel_;
+  std::optional<AltUp> altup_;
+  Tensor active_scale_;  // [hidden], or undefined
   Tensor layer_scalar_;  // [1], or undefined
 };
 

@@ -14,6 +14,12 @@ std::vector<Linear> gate_and_up(const Parameters& parameters, const GatedMlpShap
   return result;
 }
 
+// Only what lies so many deviations above the mean of a row, less that.
+Tensor above_cutoff(const Tensor& x, double cutoff) {
+  const Tensor deviation = ops::stddev(x, -1, /*keepdim=*/true, /*correction=*/0);
+  return ops::relu(ops::sub(x, ops::add(ops::mean(x, -1), ops::mul(deviation, cutoff))));
+}
+
 }  // namespace
 
 std::vector<Tensor> parts_of(const std::vector<Linear>& layers, const Tensor& x,
@@ -40,7 +46,9 @@ GatedMlp::GatedMlp(const Parameters& parameters, const GatedMlpShape& shape)
 Tensor GatedMlp::operator()(const Tensor& x) const {
   const int64_t widths[] = {shape_.intermediate, shape_.intermediate};
   const std::vector<Tensor> parts = parts_of(gate_up_, x, widths);
-  const Tensor gate = shape_.activation(scaled(parts[0], shape_.gate_scale));
+  Tensor gate = scaled(parts[0], shape_.gate_scale);
+  if (shape_.cutoff) gate = above_cutoff(gate, *shape_.cutoff);
+  gate = shape_.activation(gate);
   return scaled(down_proj_(ops::mul(gate, parts[1])), shape_.down_scale);
 }
 

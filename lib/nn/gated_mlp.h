@@ -26,6 +26,9 @@ struct GatedMlpShape {
   // Names of its parts; the last in place of the first two.
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj", gate_up = "gate_up_proj";
   double gate_scale = 1, down_scale = 1;  // what gate and down give is multiplied by
+  // Of what gate gives for a token, g, there is max(0, g − mean(g) − cutoff · deviation(g)) in
+  // place of g, the mean and the standard deviation being of these numbers (Gemma 3n); none: g.
+  std::optional<double> cutoff{};
 };
 
 // down_proj(activation(gate_proj(x)) · up_proj(x)), or with gate_up_proj, whose rows are those of

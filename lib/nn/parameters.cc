@@ -28,7 +28,7 @@ struct Parameters::Tree {
   std::string adapter_place;          // their file
   std::set<std::string> linear_layers;
   std::set<std::string> in_out;    // places whose weight is [in, out]
-  std::set<std::string> left_out;  // places below which the checkpoint may have more
+  std::set<std::string> left_out;  // what the checkpoint may have, and all below
 };
 
 namespace {
@@ -342,7 +342,7 @@ bool Parameters::has(const std::string& name) const {
 }
 
 void Parameters::leave_out(const std::string& name) const {
-  tree_->left_out.insert(str(prefix_, name, "."));
+  tree_->left_out.insert(str(prefix_, name));
 }
 
 std::vector<std::string> Parameters::check() const {
@@ -356,7 +356,10 @@ std::vector<std::string> Parameters::check() const {
   std::vector<std::string> unused;
   const auto is_left_out = [&](std::string_view name) {
     return std::any_of(tree_->left_out.begin(), tree_->left_out.end(),
-                       [&](const std::string& place) { return name.starts_with(place); });
+                       [&](const std::string& place) {
+                         if (!name.starts_with(place)) return false;
+                         return name.size() == place.size() || name[place.size()] == '.';
+                       });
   };
   for (const auto& [name, array] : tree_->arrays) {
     if (tree_->handed_out.count(name) == 0 && !is_left_out(name)) unused.push_back(name);

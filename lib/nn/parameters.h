@@ -125,7 +125,7 @@ class Parameters {
                 DType dtype = DType::kF32) const;
   // Whether the checkpoint has it (without a checkpoint: no).
   bool has(const std::string& name) const;
-  // check() does not return what lies below `name`: the checkpoint may have it, and it is not used.
+  // check() does not return `name` and what is below: a checkpoint may have it, and it is not used.
   void leave_out(const std::string& name) const;
 
   // Throws Error(kMalformed) listing up to ten missing and misshapen parameters with expected and

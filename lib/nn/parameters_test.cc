@@ -265,6 +265,14 @@ TEST_CASE("without targets all linear layers get an addition but the output and 
   }
 }
 
+TEST_CASE("what is left out and what lies below it may be in the checkpoint") {
+  const Array one = Array::zeros(DType::kF32, {1});
+  const auto parameters = Parameters::from_checkpoint(
+      {{"a.scale", one}, {"a.k_proj.weight", one}, {"a.k_proj2.weight", one}});
+  for (const char* name : {"scale", "k_proj"}) (parameters / "a").leave_out(name);
+  CHECK(parameters.check() == std::vector<std::string>{"a.k_proj2.weight"});
+}
+
 TEST_CASE("a layer with a rank and a scale of its own is merged with these") {
   const auto matrix = [](const Shape& shape, float value) {
     return Array::from<float>(std::vector<float>(static_cast<size_t>(shape.elements()), value),

@@ -16,7 +16,10 @@ Tensor PerLayerEmbedding::operator()(const Tensor& tokens, const Tensor& x) cons
   const Shape parts = {x.dim(0), x.dim(1), shape_.layers, shape_.dim};
   const double root = std::sqrt(static_cast<double>(shape_.hidden));
   const Tensor of_context = norm_(graph::reshape(ops::mul(projection_(x), 1 / root), parts));
-  const Tensor of_token = ops::mul(graph::reshape(table_(tokens), parts), shape_.scale);
+  const bool has_all = shape_.vocab >= shape_.tokens;
+  const Tensor ids =
+      has_all ? tokens : ops::where(ops::lt(tokens, shape_.vocab), tokens, ops::Number(0));
+  const Tensor of_token = ops::mul(graph::reshape(table_(ids), parts), shape_.scale);
   return ops::mul(ops::add(of_context, of_token), std::sqrt(0.5));
 }
 
@@ -27,7 +30,7 @@ PerLayerInput::PerLayerInput(const Parameters& parameters, const PerLayerInputSh
       norm_(parameters / "post_per_layer_input_norm", shape.hidden, shape.norm) {}
 
 Tensor PerLayerInput::operator()(const Tensor& x, const Tensor& given) const {
-  return ops::add(x, norm_(projection_(ops::mul(activation_(gate_(x)), given))));
+  return norm_(projection_(ops::mul(activation_(gate_(x)), given)));
 }
 
 }  // namespace lumen::nn

@@ -1,4 +1,4 @@
-// What every layer is given of each token besides x: embeddings of its own (Gemma 4).
+// What every layer is given of each token besides x: embeddings of its own (Gemma 3n and 4).
 #pragma once
 
 #include "lib/nn/activation.h"
@@ -7,7 +7,9 @@
 namespace lumen::nn {
 
 struct PerLayerEmbeddingShape {
-  int64_t vocab, hidden, layers;
+  int64_t vocab;   // rows of the table
+  int64_t tokens;  // of the model; those beyond the table have its first row
+  int64_t hidden, layers;
   int64_t dim;   // of a layer's embedding
   double scale;  // of the rows of the table: √dim, as the type of the table has it
   NormShape norm;
@@ -36,8 +38,8 @@ struct PerLayerInputShape {
   NormShape norm;
 };
 
-// x + norm(per_layer_projection(activation(per_layer_input_gate(x)) · given)), the norm being
-// post_per_layer_input_norm.
+// What is added: norm(per_layer_projection(activation(per_layer_input_gate(x)) · given)), the norm
+// being post_per_layer_input_norm.
 class PerLayerInput {
  public:
   PerLayerInput(const Parameters& parameters, const PerLayerInputShape& shape);

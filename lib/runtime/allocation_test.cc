@@ -181,6 +181,7 @@ TEST_CASE("decoding a token with states in place of keys and values allocates no
 
 TEST_CASE("decoding a token with embeddings per layer and shared keys allocates nothing") {
   REQUIRE(allocations_of("gemma4_text") == 0);
+  REQUIRE(allocations_of("gemma3n_text") == 0);
 }
 
 TEST_CASE("decoding a token with latent attention and experts of groups allocates nothing") {

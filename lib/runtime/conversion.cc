@@ -90,9 +90,23 @@ Array stored(const Source& source, const SourceTensor& tensor, int64_t head_dim,
   return result;
 }
 
+// The same with rows that are missing, each the first.
+Array stored_with_rows(const Source& source, const SourceTensor& tensor, int64_t head_dim,
+                       DType dtype, ThreadPool& pool) {
+  const Array given = stored(source, tensor, head_dim, dtype, {}, pool);
+  Array whole = Array::zeros(dtype, tensor.shape());
+  const auto row = static_cast<size_t>(row_bytes(dtype, given.shape()[1]));
+  std::memcpy(whole.mutable_data(), given.data(), given.bytes());
+  for (size_t at = given.bytes(); at < whole.bytes(); at += row) {
+    std::memcpy(whole.mutable_data() + at, given.data(), row);
+  }
+  return whole;
+}
+
 // The same of all its parts, one behind the other.
 Array stored_whole(const Source& source, const SourceTensor& tensor, int64_t head_dim, DType dtype,
                    ThreadPool& pool) {
+  if (tensor.rows > 0) return stored_with_rows(source, tensor, head_dim, dtype, pool);
   const std::span<const float> weights = column_weights(source, tensor, dtype);
   if (tensor.parts.empty()) return stored(source, tensor, head_dim, dtype, weights, pool);
   Array whole = Array::zeros(dtype, tensor.shape());
@@ -100,8 +114,8 @@ Array stored_whole(const Source& source, const SourceTensor& tensor, int64_t hea
   const auto columns = static_cast<size_t>(tensor.array.shape()[-1]);
   const bool own = weights.size() > columns;  // of each part
   for (size_t i = 0; i < tensor.parts.size(); ++i) {
-    const int64_t expert = static_cast<int64_t>(i) / tensor.stacked;
-    const SourceTensor part{tensor.alone ? tensor.name : io::name_of_expert(tensor.name, expert),
+    const int64_t number = static_cast<int64_t>(i) / tensor.stacked;
+    const SourceTensor part{tensor.alone ? tensor.name : io::name_in_stack(tensor.name, number),
                             tensor.target, tensor.parts[i]};
     const Array array = stored(source, part, head_dim, dtype,
                                own ? weights.subspan(i * columns, columns) : weights, pool);
@@ -246,6 +260,7 @@ Source open_source(io::ModelFiles files, const ConvertOptions& options) {
 Shape SourceTensor::shape() const {
   if (input_part) return {input_rows, array.shape()[1]};
   if (is_turned) return {array.shape()[1], array.shape()[0]};
+  if (rows > 0) return {rows, array.shape()[1]};
   if (parts.empty()) return array.shape();
   if (has_fused_inputs) {
     return {parts[0].shape()[0] + parts[1].shape()[0], array.shape()[1]};

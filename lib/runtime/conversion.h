@@ -57,9 +57,10 @@ struct SourceTensor {
   double shift = 0;                      // added to every number (norm_shift)
   std::vector<double> multipliers = {};  // of its rows (nn::row_multipliers)
   bool has_addition = false;             // of an adapter
+  int64_t rows = 0;                      // not 0: so many, those beyond `array` being its first
   std::optional<DType> kept = {};  // the type that it is to have, whatever --type says of others
-  // Of a tensor of all experts: the matrices of each, of which `array` is the first; of so many
-  // that follow each other the rows are of one matrix.
+  // Of a tensor of all experts, or another stack (io::number_in_stack): the matrices of each, of
+  // which `array` is the first; of so many that follow each other the rows are of one matrix.
   std::vector<Array> parts = {};
   int64_t stacked = 1;
   // Not 0: such a tensor has every matrix turned, so many of them with their columns in turn, as

@@ -244,6 +244,64 @@ TEST_CASE("an adapter goes to GGUF and back, and computes the same with every fo
   }
 }
 
+TEST_CASE("additions to experts are worked into a GGUF file's tensor of all, too") {
+  io::Json config = tiny_config("mixtral");
+  make_sayable(config);
+  const models::ModelDef& def = models::find_model_def(config);
+  const std::string model = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+  const std::string peft =
+      adapter_directory(model, {"model.layers.0.block_sparse_moe.experts.1.w2"});
+  ConvertOptions options;
+  options.model = converted(model);
+  options.output = lumen::testing::temporary_directory() + "/merged.gguf";
+  options.type = "f32";
+  options.lora = peft;
+  REQUIRE(convert(options) == 0);
+  const std::vector<float> wanted = logits(model, peft);
+  CHECK(relative_error(wanted, logits(model)) > 1e-3);
+  CHECK(relative_error(logits(*options.output), wanted) < 1e-5);
+}
+
+TEST_CASE("an adapter of Gemma 3n runs with its directory and GGUF file, and is worked into both") {
+  io::Json config = tiny_config("gemma3n_text");
+  make_sayable(config);
+  const models::ModelDef& def = models::find_model_def(config);
+  const std::string model = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+  const std::string gguf = converted(model), layer = "model.layers.0.";
+  const std::vector<std::string> layers = {
+      layer + "self_attn.q_proj", layer + "altup.modality_router", layer + "laurel.linear_left",
+      "model.per_layer_model_projection"};
+  std::vector<std::string> all = layers;
+  all.push_back("model.altup_projections.1");
+  for (const std::vector<std::string>& these : {layers, all}) {
+    const std::string peft = adapter_directory(model, these);
+    const std::vector<float> wanted = logits(model, peft);
+    CHECK(relative_error(wanted, logits(model)) > 1e-3);
+    CHECK(relative_error(logits(gguf, peft), wanted) < 1e-5);
+    for (const std::string& from : {model, gguf}) {
+      ConvertOptions options;
+      options.model = from;
+      options.output = lumen::testing::temporary_directory() + "/merged.gguf";
+      options.type = "f32";
+      options.lora = peft;
+      REQUIRE(convert(options) == 0);
+      CHECK(relative_error(logits(*options.output), wanted) < 1e-5);
+    }
+    ConvertOptions options;
+    options.model = peft;
+    options.output = lumen::testing::temporary_directory() + "/adapter.gguf";
+    if (these == layers) {
+      options.type = "f32";
+      REQUIRE(convert(options) == 0);
+      CHECK(relative_error(logits(gguf, *options.output), wanted) < 1e-5);
+      continue;
+    }
+    CHECK(contains(
+        lumen::testing::refusal(ErrorKind::kUnsupported, [&] { convert(options); }),
+        "an addition to 'model.altup_projections.1.weight' that can only be in the weight itself"));
+  }
+}
+
 // Magnitudes and whole matrices follow the weights, which lie [in, out] in one and [out, in] in the
 // other; c_proj is square.
 TEST_CASE("an adapter of GPT-2 computes the same with its directory and with its GGUF file") {

@@ -220,7 +220,7 @@ TEST_CASE("gpt-oss with experts in MXFP4 is computed with as it is stored, and k
   NamedArrays tensors;
   for (const auto& [name, array] :
        io::read_safetensors(directory + "/model.safetensors")->arrays()) {
-    if (!io::expert_number(name)) tensors.emplace(name, array);
+    if (!io::number_in_stack(name)) tensors.emplace(name, array);
   }
   Philox random(8);
   for (int layer = 0; layer < 3; ++layer) {

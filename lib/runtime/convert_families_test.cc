@@ -239,6 +239,94 @@ TEST_CASE("of Qwen-VL the language model is converted, with the positions of wha
   }
 }
 
+TEST_CASE(
+    "of Gemma 3n the language model is converted, its last layers with keys of earlier ones") {
+  io::Json config = tiny_config("gemma3n_text");
+  config.update({{"num_hidden_layers", 22}, {"hidden_size", 16}, {"intermediate_size", 16}});
+  config.erase("activation_sparsity_pattern");
+  make_sayable(config);
+  for (int i = 10; i < 22; ++i) config["activation_sparsity_pattern"][i] = 0;
+  const models::ModelDef& def = models::find_model_def(config);
+  const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+  // The whole model's files, where tokens beyond 250 have the first one's embedding per layer.
+  config.update({{"vocab_size", 320}, {"vocab_size_per_layer_input", 250}});
+  NamedArrays tensors;
+  for (const auto& [name, array] :
+       io::read_safetensors(directory + "/model.safetensors")->arrays()) {
+    const bool is_table = name.ends_with("embed_tokens_per_layer.weight");
+    tensors["model.language_model." + name.substr(6)] =
+        nn::float32_copy(is_table ? array.parts(0, 250) : array);
+  }
+  for (const char* other :
+       {"model.vision_tower.timm_model.conv_stem.conv.weight",
+        "model.audio_tower.conformer.0.norm.weight", "model.embed_vision.embedding.weight"}) {
+    tensors[other] = Array::zeros(DType::kF32, {3});
+  }
+  io::write_safetensors(directory + "/model.safetensors", tensors);
+  const io::Json whole = {{"model_type", "gemma3n"},
+                          {"architectures", {"Gemma3nForConditionalGeneration"}},
+                          {"vision_config", io::Json::object()},
+                          {"audio_config", io::Json::object()},
+                          {"text_config", config}};
+  io::write_file_atomically(directory + "/config.json", whole.dump());
+  const std::vector<float> want = logits(directory);
+
+  const std::string gguf = converted(directory);
+  const auto file = io::read_gguf(gguf);
+  CHECK(file->metadata.get_int("gemma3n.attention.shared_kv_layers", 0, 99) == 2);
+  const auto cutoffs = file->metadata.find("gemma3n.activation_sparsity_scale");
+  REQUIRE((cutoffs && cutoffs->size() == 22));
+  CHECK((cutoffs->number_at(9) > 1.64 && std::isinf(cutoffs->number_at(10))));
+  for (const auto& [name, shape] : {std::pair("altup_proj.weight", Shape{3, 16, 16}),
+                                    {"altup_unembd_proj.weight", {3, 16, 16}},
+                                    {"per_layer_token_embd.weight", {320, 22 * 6}},
+                                    {"blk.3.altup_correct_scale.weight", {16}},
+                                    {"blk.3.altup_predict_coef.weight", {16, 4}}}) {
+    INFO(name);
+    REQUIRE(file->find_tensor(name) != nullptr);
+    CHECK(file->find_tensor(name)->shape == shape);
+  }
+  CHECK(file->find_tensor("blk.19.attn_k.weight") != nullptr);
+  CHECK(file->find_tensor("blk.20.attn_k.weight") == nullptr);
+  CHECK(relative_error(logits(gguf), want) < 1e-5);
+  const io::Json read = io::open_model(gguf).config;
+  CHECK(read["activation_sparsity_pattern"] == config["activation_sparsity_pattern"]);
+  CHECK(read["laurel_rank"] == 5);
+  for (const std::string& from : {directory, gguf}) {
+    const std::string alone = converted_directory(from, "f32");
+    const io::Json said = io::read_json(alone + "/config.json");
+    CHECK(said["model_type"] == "gemma3n_text");
+    CHECK(said["architectures"][0] == "Gemma3nForCausalLM");
+    CHECK(said["hidden_activation"] == "gelu_pytorch_tanh");
+    CHECK_FALSE(said.contains("audio_config"));
+    CHECK(relative_error(logits(alone), want) < 1e-5);
+  }
+  ConvertOptions options;
+  options.model = gguf;
+  options.output = lumen::testing::temporary_directory() + "/model.gguf";
+  REQUIRE(convert(options) == 0);
+  check_same_data(*io::read_gguf(*options.output), *file);
+
+  const auto refused = [&](const char* key, const io::GgufWriter::Value& value) {
+    io::GgufWriter writer;
+    for (size_t i = 0; i < file->metadata.size(); ++i) {
+      if (file->metadata[i].key() != key) writer.copy(file->metadata[i]);
+    }
+    writer.set(key, value);
+    for (const io::GgufTensor& tensor : file->tensors) writer.add(tensor.name, file->array(tensor));
+    const std::string path = lumen::testing::temporary_directory() + "/changed.gguf";
+    writer.write(path);
+    return lumen::testing::refusal(ErrorKind::kMalformed, [&] { logits(path); });
+  };
+  CHECK(
+      contains(refused("gemma3n.altup.num_inputs", uint32_t{3}),
+               "expected [2, rows, columns]: as many matrices as altup.num_inputs, less 1, says"));
+  CHECK(contains(refused("gemma3n.activation_sparsity_scale", std::vector<float>{1}),
+                 "key 'gemma3n.activation_sparsity_scale': expected an array of 22 numbers"));
+  CHECK(contains(refused("gemma3n.activation_sparsity_scale", std::vector<float>(22, 9)),
+                 "activation_sparsity_pattern: found "));
+}
+
 TEST_CASE("queries, keys and values of GPT-NeoX are in order of heads, in GGUF of kinds") {
   io::Json config = tiny_config("gpt_neox");
   config["use_parallel_residual"] = GENERATE(true, false);

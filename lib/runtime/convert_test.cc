@@ -127,6 +127,20 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
                "attn_logit_softcapping null cannot be written as GGUF for gemma2, where it is 50"));
   CHECK(contains(refused("gemma3_text", {{"final_logit_softcapping", 30}}),
                  "final_logit_softcapping cannot be written as GGUF for gemma3"));
+  for (const auto& [key, value, why] :
+       {std::tuple<const char*, io::Json, const char*>("final_logit_softcapping", 20,
+                                                       "final_logit_softcapping 20"),
+        {"altup_active_idx", 1, "altup_active_idx 1"},
+        {"altup_correct_scale", false, "altup_correct_scale false"},
+        {"num_kv_shared_layers", 1, "num_kv_shared_layers 1"},
+        {"intermediate_sizes", {40, 24, 40, 40}, "intermediate_size 24 in layer 1"},
+        {"activation_sparsity_pattern",
+         {0.95, 0.95, 0, 0.95},
+         "activation_sparsity_pattern 0 in layer 2"},
+        {"attention_bias", true, "attention_bias true"}}) {
+    CHECK(contains(refused("gemma3n_text", {{key, value}}),
+                   str(why, " cannot be written as GGUF for gemma3n, whose readers ")));
+  }
   CHECK(contains(refused("gemma4_text", {{"final_logit_softcapping", nullptr}}),
                  "final_logit_softcapping null cannot be written as GGUF for gemma4"));
   CHECK(contains(refused("gemma4_text", {{"attention_bias", true}}),
@@ -447,7 +461,14 @@ TEST_CASE("matrices of GGUF files get the types that the field gives them") {
   for (const char* name : {"blk.5.attn_v.weight", "output.weight", "token_embd.weight"}) {
     CHECK(type_of("mxfp4_moe", name, wide) == DType::kQ8_0);
   }
-  for (const char* name : {"blk.5.ffn_gate_inp_shexp.weight", "blk.5.attn_q_norm.weight"}) {
+  for (const char* name :
+       {"blk.5.altup_router.weight", "altup_unembd_proj.weight", "blk.5.laurel_l.weight"}) {
+    CHECK(type_of("q8_0", name, wide) == DType::kF16);
+    CHECK(type_of("bf16", name, wide) == DType::kBF16);
+  }
+  CHECK(type_of("q4_k_m", "per_layer_token_embd.weight", wide) == DType::kQ4_K);
+  for (const char* name : {"blk.5.ffn_gate_inp_shexp.weight", "blk.5.attn_q_norm.weight",
+                           "blk.5.altup_predict_coef.weight"}) {
     CHECK(type_of("q4_k_m", name, wide) == DType::kF32);
   }
   CHECK(layers_with("q4_k_m", "ffn_down_shexp", DType::kQ6_K) == more);

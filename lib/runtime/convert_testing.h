@@ -9,6 +9,7 @@
 
 #include "lib/base/testing.h"
 #include "lib/io/atomic_file.h"
+#include "lib/io/layer_windows.h"
 #include "lib/io/model_files.h"
 #include "lib/io/write_safetensors.h"
 #include "lib/nn/parameters.h"
@@ -51,6 +52,14 @@ inline void make_sayable(io::Json& config) {
     }
   } else if (type == "gemma4_text") {
     // says all of them
+  } else if (type == "gemma3n_text") {
+    config.update({{"layer_types", io::periodic_layer_types(layers, 5)},
+                   {"num_kv_shared_layers", std::max<int64_t>(0, layers - 20)},
+                   {"activation_sparsity_pattern", std::vector<double>(layers, 0.95)},
+                   {"final_logit_softcapping", 30},
+                   {"altup_active_idx", 0},
+                   {"altup_correct_scale", true}});
+    for (const char* key : {"attention_bias", "intermediate_sizes"}) config.erase(key);
   } else if (type == "mamba2") {
     for (const char* key : {"use_bias", "time_step_limit"}) config.erase(key);
   } else if (type == "nemotron_h") {
@@ -163,9 +172,14 @@ inline std::string model_directory(const models::ModelDef& def, io::Json config,
   options.chat_template = kTurnTemplate;
   text::train_tokenizer({kTrainingText}, options, directory);
   config["vocab_size"] = 320;
+  if (config.contains("vocab_size_per_layer_input")) config["vocab_size_per_layer_input"] = 320;
   config["rope_interleaved"] = io::rotates_pairs(io::get_string(config, "model_type"));
   const auto parameters = nn::Parameters::random(3);
   const auto model = def.make(config, parameters);
+  for (auto& [name, array] : parameters.state_dict()) {
+    if (!name.ends_with("altup.correct_output_scale")) continue;  // starts as zeros
+    std::ranges::fill(Array(array).as_mutable<float>(), 0.75f);
+  }
   io::write_safetensors(directory + "/model.safetensors", parameters.state_dict());
   io::write_file_atomically(directory + "/config.json", config.dump());
   return directory;

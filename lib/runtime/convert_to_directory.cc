@@ -74,6 +74,7 @@ std::string_view architecture_class(const std::string& model_type) {
       {"gemma", "GemmaForCausalLM"},
       {"gemma2", "Gemma2ForCausalLM"},
       {"gemma3_text", "Gemma3ForCausalLM"},
+      {"gemma3n_text", "Gemma3nForCausalLM"},
       {"gemma4_text", "Gemma4ForCausalLM"},
       {"gemma4_unified_text", "Gemma4UnifiedForCausalLM"},
       {"granite", "GraniteForCausalLM"},
@@ -214,7 +215,7 @@ std::vector<SourceTensor> with_fused_experts(std::vector<SourceTensor> tensors,
     }
     const bool is_down = tensor.name.find(".down_proj.") != tensor.name.npos;
     const bool is_up = tensor.name.find(".up_proj.") != tensor.name.npos;
-    const auto expert = io::expert_number(tensor.name);
+    const auto expert = io::number_in_stack(tensor.name);
     const auto [found, is_new] = fused.emplace(target, result.size());
     if (is_new) {
       SourceTensor& all = result.emplace_back(SourceTensor{tensor.name, target, tensor.array});

@@ -43,12 +43,12 @@ void set_tokenizer(const io::ModelFiles& files, io::GgufWriter& writer) {
   }
 }
 
-// Adds the matrix of an expert to the tensor of all, which is added to `tensors` with the first;
-// `of_experts` are their places there. The model is known to be whole.
-void add_expert(int64_t number, const SourceTensor& matrix, std::string_view architecture,
-                std::map<std::string, size_t>& of_experts, std::vector<SourceTensor>& tensors) {
+// Adds a matrix of a stack, as of an expert, to the tensor of all, which is added to `tensors` with
+// the first; `stacks` are their places there. The model is known to be whole.
+void add_to_stack(int64_t number, const SourceTensor& matrix, std::string_view architecture,
+                  std::map<std::string, size_t>& stacks, std::vector<SourceTensor>& tensors) {
   const std::string holding = io::gguf_holding_tensor(matrix.target, architecture);
-  const auto [at, is_new] = of_experts.emplace(holding, tensors.size());
+  const auto [at, is_new] = stacks.emplace(holding, tensors.size());
   if (is_new) tensors.push_back(matrix);
   SourceTensor& all = tensors[at->second];
   all.target = holding;
@@ -63,6 +63,14 @@ void add_expert(int64_t number, const SourceTensor& matrix, std::string_view arc
   const auto part = static_cast<size_t>(number * all.stacked + (is_up ? 1 : 0));
   if (all.parts.size() <= part) all.parts.resize(part + 1);
   all.parts[part] = array;
+}
+
+// As many rows as a tensor has there: of Gemma 3n's embeddings per layer as many as tokens, as
+// those that it has none for have the first (nn::PerLayerEmbedding). 0: those that it has.
+int64_t rows_in_gguf(const io::Json& config, const std::string& gguf_name, const Array& array) {
+  if (gguf_name != "per_layer_token_embd.weight") return 0;
+  const int64_t tokens = io::get_int(config, "vocab_size", 1, limits::kVocab);
+  return array.shape()[0] < tokens ? tokens : 0;
 }
 
 // The taps of a convolution are a matrix in GGUF, and of Mamba-2 what each head has and the norm of
@@ -104,7 +112,7 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
   const bool tiles = nn::may_tile_heads(files.config);
   const bool turns = nn::conv1d_order(files.config) == nn::WeightOrder::kInOut;
   std::vector<SourceTensor> tensors;
-  std::map<std::string, size_t> of_experts;  // places in `tensors`
+  std::map<std::string, size_t> stacks;  // places in `tensors`
   for (const auto& [name, array] : files.tensors) {
     const bool is_written = !name.starts_with("mtp.") && !io::is_gguf_number(name);
     if ((tied && name == kOutputName) || !is_written) continue;
@@ -116,9 +124,10 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
            " has no name in GGUF");
     }
     SourceTensor tensor{name, gguf_name, of_gguf_shape(files.config, gguf_name, array)};
+    tensor.rows = rows_in_gguf(files.config, gguf_name, array);
     if (keep_packed && is_quantized(array.dtype())) tensor.kept = array.dtype();
-    if (const auto expert = io::expert_number(name)) {
-      add_expert(*expert, tensor, architecture, of_experts, tensors);
+    if (const auto number = io::number_in_stack(name)) {
+      add_to_stack(*number, tensor, architecture, stacks, tensors);
       continue;
     }
     if (rotate && nn::has_rotary_rows(name)) tensor.order = RowOrder::kInterleaved;
@@ -198,28 +207,28 @@ std::vector<SourceTensor> from_gguf(const Source& source, bool keep_types, io::G
   copy_metadata(source, keep_types, writer);
   std::vector<SourceTensor> tensors;
   const std::string architecture = io::gguf_architecture(files.config);
-  std::map<std::string, size_t> of_experts;  // places in `tensors`
+  std::map<std::string, size_t> stacks;  // places in `tensors`
   const auto add = [&](const std::string& name, const std::string& target, DType own_type,
                        const Array& array) {
     SourceTensor tensor{name, target, of_gguf_shape(files.config, target, array)};
     tensor.has_addition = source.parameters && source.parameters->has_addition(name);
     if (keep_types) tensor.kept = own_type;
-    if (const auto expert = io::expert_number(name)) {
+    if (const auto number = io::number_in_stack(name)) {
       tensor.target = io::gguf_tensor_name(name, architecture);
-      return add_expert(*expert, tensor, architecture, of_experts, tensors);
+      return add_to_stack(*number, tensor, architecture, stacks, tensors);
     }
     tensors.push_back(std::move(tensor));
   };
   for (const io::GgufTensor& tensor : files.gguf->tensors) {
     if (const auto both = io::gguf_gate_and_up(tensor.name, files.config); !both[0].empty()) {
       for (const std::string& names : both) {
-        if (!io::is_of_all_experts(names)) {  // biases, a row for each
+        if (!io::is_stack(names)) {  // biases, a row for each
           add(names, io::gguf_tensor_name(names, architecture), *tensor.dtype,
               files.tensors.at(names));
           continue;
         }
         for (int64_t e = 0; e < io::expert_count(files.config); ++e) {
-          const std::string name = io::name_of_expert(names, e);
+          const std::string name = io::name_in_stack(names, e);
           add(name, tensor.name, *tensor.dtype, files.tensors.at(name));
         }
       }
@@ -232,9 +241,17 @@ std::vector<SourceTensor> from_gguf(const Source& source, bool keep_types, io::G
       continue;
     }
     const std::string name = io::gguf_model_tensor(tensor.name, files.config);
-    const bool whole = io::is_of_all_experts(name);
-    add(name, tensor.name, *tensor.dtype,
-        whole ? files.gguf->array(tensor) : files.tensors.at(name));
+    const bool is_whole = io::is_stack(name);
+    if (!is_whole || !source.parameters) {
+      add(name, tensor.name, *tensor.dtype,
+          is_whole ? files.gguf->array(tensor) : files.tensors.at(name));
+      continue;
+    }
+    // An adapter may have changed some of its matrices.
+    for (int64_t i = 0; i < io::stack_size(name, files.config).count; ++i) {
+      const std::string own = io::name_in_stack(name, i);
+      add(own, tensor.name, *tensor.dtype, files.tensors.at(own));
+    }
   }
   // An adapter may have parted the head from the embedding.
   if (files.tensors.contains(kOutputName) && !files.gguf->find_tensor("output.weight")) {

@@ -394,6 +394,42 @@ TEST_CASE("Gemma 4 is trained, whole and by additions, from directories and GGUF
   }
 }
 
+TEST_CASE("Gemma 3n is trained, whole and by additions, from directories and GGUF") {
+  io::Json config = mixture_config("gemma3n_text");
+  config.update({{"num_hidden_layers", 3},
+                 {"layer_types", std::vector<std::string>(3, "sliding_attention")},
+                 {"hidden_size_per_layer_input", 8},
+                 {"vocab_size_per_layer_input", 300},
+                 {"num_kv_shared_layers", 0},
+                 {"laurel_rank", 4},
+                 {"activation_sparsity_pattern", {0.95, 0.95, 0.95}},
+                 {"tie_word_embeddings", true}});
+  for (const char* key : {"num_local_experts", "mlp_only_layers", "num_experts_per_tok",
+                          "num_experts", "moe_intermediate_size"}) {
+    config.erase(key);
+  }
+  check_training_on(
+      random_base(config),
+      {.adapter =
+           [&](const NamedArrays& adapter, const std::string& place, bool) {
+             const std::string layer = "base_model.model.model.layers.0.";
+             CHECK(adapter.contains(layer + "self_attn.k_proj.lora_A.weight"));
+             CHECK(adapter.contains(layer + "laurel.linear_left.lora_A.weight"));
+             for (const auto& [name, array] : adapter) {
+               CHECK(name.find(".altup_projections.") == name.npos);
+             }
+             const io::Json said = io::read_json(place + "/adapter_config.json");
+             for (const io::Json& target : said["target_modules"]) CHECK(target != "0");
+           },
+       .whole =
+           [&](const NamedArrays& tensors, const std::string& place) {
+             CHECK(tensors.contains("model.altup_unembed_projections.2.weight"));
+             CHECK(tensors.at("model.layers.1.altup.correct_output_scale").shape() == Shape{32});
+             const io::Json result = io::read_json(place + "/config.json");
+             CHECK(result["hidden_activation"] == "gelu_pytorch_tanh");
+           }});
+}
+
 TEST_CASE(
     "DeepSeek-V3 is trained, whole and by additions, also where rows of kv_b_proj are apart") {
   io::Json config = mixture_config("deepseek_v3");

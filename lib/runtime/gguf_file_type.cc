@@ -54,12 +54,16 @@ const GgufFileType& gguf_file_type(std::string_view name) {
 
 DType gguf_wanted_type(const GgufFileType& type, const GgufModelKind& model,
                        std::string_view name) {
-  // Small, and choose experts; small, and vectors of each expert, head or position.
-  for (const char* end : {".ffn_gate_inp.weight", ".ffn_gate_inp_shexp.weight", "_exps.bias",
-                          "_norm.weight", ".ssm_conv1d.weight", ".shortconv.conv.weight", ".ssm_a",
-                          ".ssm_d", "position_embd.weight"}) {
+  // Small, and choose experts or mix streams; small, and vectors of each expert, head or position.
+  for (const char* end :
+       {".ffn_gate_inp.weight", ".ffn_gate_inp_shexp.weight", "_exps.bias", "_norm.weight",
+        ".ssm_conv1d.weight", ".shortconv.conv.weight", ".ssm_a", ".ssm_d", "position_embd.weight",
+        ".altup_correct_coef.weight", ".altup_predict_coef.weight"}) {
     if (name.ends_with(end)) return DType::kF32;
   }
+  // Small, and changes every number that layers are given.
+  const auto has = [&](std::string_view part) { return name.find(part) != name.npos; };
+  if (is_quantized(type.matrices) && (has("altup_") || has("laurel_"))) return DType::kF16;
   if (type.experts && name.ends_with("_exps.weight")) return *type.experts;
   if (!is_quantized(type.matrices) || type.matrices == DType::kQ8_0) return type.matrices;
   if (name == (model.has_output ? "output.weight" : "token_embd.weight")) return DType::kQ6_K;

@@ -15,6 +15,7 @@
 #include "lib/io/layer_windows.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/torch_file.h"
+#include "lib/io/write_gguf.h"
 #include "lib/nn/conv1d.h"
 #include "lib/nn/fused_layers.h"
 #include "lib/nn/head_order.h"
@@ -596,8 +597,8 @@ std::vector<std::string> places_in_weights(const LoraAdapter& adapter) {
   std::set<std::string> places;
   for (const auto& [name, array] : adapter.tensors) {
     const std::string place = name.substr(0, name.rfind(".lora_") + 1);
-    const bool of_expert = place.find(".experts.") != place.npos;
-    if (name.ends_with(kMagnitude) || is_embedding(place) || of_expert) places.insert(place);
+    const bool is_stacked = io::number_in_stack(place).has_value();  // with other matrices in GGUF
+    if (name.ends_with(kMagnitude) || is_embedding(place) || is_stacked) places.insert(place);
   }
   return {places.begin(), places.end()};
 }

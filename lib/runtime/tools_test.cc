@@ -303,16 +303,16 @@ TEST_CASE("missing models are named, with the place where they were looked for")
 TEST_CASE("an architecture that is unknown is told before the weights are looked at") {
   const std::string place = lumen::testing::temporary_directory();
   // A model for pictures too: what its text part needs is nested.
-  std::ofstream(place + "/config.json") << R"({"model_type": "gemma3n", "text_config": {}})";
+  std::ofstream(place + "/config.json") << R"({"model_type": "gemma5", "text_config": {}})";
   for (const Arguments& arguments : {Arguments{place, "-p", "a"}, {"--draft", place, "-p", "a"}}) {
     const auto outcome = run_tool_process("lumen-run", arguments);
     require_error(outcome, 69);
     REQUIRE(contains(outcome.err,
-                     "model_type 'gemma3n' is not supported (nearest: gemma); supported: "));
+                     "model_type 'gemma5' is not supported (nearest: gemma); supported: "));
   }
   const auto converted = run_tool_process("lumen-convert", {place, place + "/a.gguf"});
   require_error(converted, 69, "lumen-convert");
-  REQUIRE(contains(converted.err, "/config.json: model_type 'gemma3n'"));
+  REQUIRE(contains(converted.err, "/config.json: model_type 'gemma5'"));
 }
 
 TEST_CASE("an output that cannot be written is an I/O error") {
