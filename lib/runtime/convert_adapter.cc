@@ -12,6 +12,7 @@
 #include "lib/nn/fused_layers.h"
 #include "lib/nn/head_order.h"
 #include "lib/nn/multipliers.h"
+#include "lib/runtime/apply_adapter.h"
 #include "lib/runtime/conversion.h"
 #include "lib/runtime/export_model.h"
 #include "lib/runtime/gguf_file_type.h"

@@ -10,6 +10,7 @@
 #include "lib/nn/conv1d.h"
 #include "lib/nn/rope.h"
 #include "lib/ops/ops.h"
+#include "lib/runtime/apply_adapter.h"
 #include "lib/runtime/convert.h"
 #include "lib/runtime/fused_inputs.h"
 #include "lib/runtime/language_model.h"
