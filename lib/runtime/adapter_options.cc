@@ -1,5 +1,6 @@
 #include "lib/runtime/adapter_options.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "lib/base/error.h"
@@ -81,8 +82,8 @@ nn::LoraOptions read_options(const io::Json& config, const NamedArrays& tensors,
     if (!name.ends_with(kLoraA)) continue;
     const std::string place = name.substr(0, name.size() - kLoraA.size());  // "….q_proj."
     const auto other = paths.find(place);
-    const std::string path =
-        other != paths.end() ? other->second : place.substr(0, place.size() - 1);
+    std::string path = other != paths.end() ? other->second : place.substr(0, place.size() - 1);
+    if (names_parameter(config, path + ".weight")) path += ".weight";
     const double own_alpha = pattern_value(config, "alpha_pattern", path, alpha);
     const auto rank = static_cast<int64_t>(
         pattern_value(config, "rank_pattern", path, static_cast<double>(options.rank)));
@@ -104,6 +105,16 @@ std::vector<std::string> read_targets(const io::Json& config) {
     if (module.is_string()) targets.push_back(module.get<std::string>());
   }
   return targets;
+}
+
+bool names_parameter(const io::Json& config, std::string_view path) {
+  const io::Json* targets = io::find_value(config, "target_parameters");
+  if (targets == nullptr || !targets->is_array()) return false;
+  return std::ranges::any_of(*targets, [&](const io::Json& target) {
+    if (!target.is_string()) return false;
+    const auto& name = target.get_ref<const std::string&>();
+    return path == name || path.ends_with("." + name);
+  });
 }
 
 nn::LoraOptions scaled_by_rank(double alpha, const NamedArrays& tensors) {

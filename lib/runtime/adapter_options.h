@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lib/io/json.h"
@@ -19,6 +20,9 @@ nn::LoraOptions read_options(const io::Json& config, const NamedArrays& tensors,
 // target_modules, if it is a list that is meant for every layer: not a regular expression, not for
 // some layers only.
 std::vector<std::string> read_targets(const io::Json& config);
+
+// Whether target_parameters names the parameter of this path: "model.layers.0.mlp.router.weight".
+bool names_parameter(const io::Json& config, std::string_view path);
 
 // The ranks and scales of an addition B A · alpha / rank, where rank is what A has; alpha 0: B A.
 nn::LoraOptions scaled_by_rank(double alpha, const NamedArrays& tensors);

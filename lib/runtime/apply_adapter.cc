@@ -12,7 +12,6 @@
 namespace lumen::runtime {
 namespace {
 
-constexpr std::string_view kMagnitude = "lora_magnitude_vector";  // of DoRA
 constexpr std::string_view kHead = "lm_head.";
 
 // The model's weight at `place` with the addition worked in, as PEFT's merge_and_unload has it:
@@ -78,9 +77,10 @@ void work_in(LoraAdapter& adapter, const io::Json& model_config, NamedArrays& te
 std::string lacking_addition(const LoraAdapter& adapter, const NamedArrays& model_tensors) {
   constexpr std::string_view kWeight = ".weight", kExperts = ".experts.";
   // For PEFT experts are no layers, so that the names of other layers do not mean them.
-  const bool to_experts = std::ranges::any_of(adapter.tensors, [&](const auto& tensor) {
-    return tensor.first.find(kExperts) != tensor.first.npos;
-  });
+  const bool to_experts =
+      adapter.experts_are_layers && std::ranges::any_of(adapter.tensors, [&](const auto& tensor) {
+        return tensor.first.find(kExperts) != tensor.first.npos;
+      });
   for (const auto& [name, array] : model_tensors) {
     // What is replaced has no addition, also if it is named for one.
     if (!name.ends_with(kWeight) || adapter.replaced.contains(name)) continue;

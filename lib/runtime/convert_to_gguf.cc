@@ -190,6 +190,23 @@ void copy_metadata(const Source& source, bool keep_types, io::GgufWriter& writer
   if (source.parameters) io::set_gguf_chat_templates(source.files.chat_templates, writer);
 }
 
+// The matrices of all experts that the model has for what is called so.
+std::vector<Array> experts_of(const io::ModelFiles& files, const std::string& name) {
+  std::vector<Array> experts;
+  for (int64_t e = 0; e < io::expert_count(files.config); ++e) {
+    experts.push_back(files.tensors.at(io::name_of_expert(name, e)));
+  }
+  return experts;
+}
+
+// Whether they are those of a tensor of the file, as they lie there.
+bool are_parts(const std::vector<Array>& experts, const Array& all) {
+  for (size_t e = 0; e < experts.size(); ++e) {
+    if (experts[e].data() != all.part(static_cast<int64_t>(e)).data()) return false;
+  }
+  return true;
+}
+
 // The same of a GGUF file, whose metadata and tensors keep their names and order, but that those of
 // single experts become one of all, gates and ups in one tensor two, and q, k and v three.
 std::vector<SourceTensor> from_gguf(const Source& source, bool keep_types, io::GgufWriter& writer) {
@@ -232,9 +249,19 @@ std::vector<SourceTensor> from_gguf(const Source& source, bool keep_types, io::G
       continue;
     }
     const std::string name = io::gguf_model_tensor(tensor.name, files.config);
-    const bool whole = io::is_of_all_experts(name);
-    add(name, tensor.name, *tensor.dtype,
-        whole ? files.gguf->array(tensor) : files.tensors.at(name));
+    if (!io::is_of_all_experts(name)) {
+      add(name, tensor.name, *tensor.dtype, files.tensors.at(name));
+      continue;
+    }
+    const std::vector<Array> own = experts_of(files, name);
+    const Array all = files.gguf->array(tensor);
+    if (!source.parameters || are_parts(own, all)) {
+      add(name, tensor.name, *tensor.dtype, all);
+      continue;
+    }
+    for (size_t e = 0; e < own.size(); ++e) {  // an adapter is worked into them
+      add(io::name_of_expert(name, static_cast<int64_t>(e)), tensor.name, *tensor.dtype, own[e]);
+    }
   }
   // An adapter may have parted the head from the embedding.
   if (files.tensors.contains(kOutputName) && !files.gguf->find_tensor("output.weight")) {

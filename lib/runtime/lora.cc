@@ -7,7 +7,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
-#include "lib/io/backbone_names.h"
+#include "lib/io/fused_experts.h"
 #include "lib/io/gguf_adapter.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/torch_file.h"
@@ -100,6 +100,7 @@ LoraAdapter adapter_of_gguf(const std::string& path, const io::Json& model_confi
     Array& a = adapter.tensors.at(name);
     if (a.shape().rank() == 2) a = nn::turned(a);
   }
+  with_context(adapter.place, [&] { unstack_additions(model_config, adapter.tensors); });
   adapter.options = scaled_by_rank(file.alpha, adapter.tensors);
   name_as_granite_hybrid(model_config, adapter.tensors, adapter.options);
   if (io::gguf_reorders_rotary_rows(file.architecture) &&
@@ -141,8 +142,9 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
   adapter.place = io::place_of(weights);
   NamedArrays tensors = io::read_tensors(weights);
   if (is_mlx_adapter(config)) {
-    with_context(config_path, [&] { config = peft_config(config); });
-    with_context(adapter.place, [&] { tensors = peft_tensors(tensors); });
+    const io::Json own = config;
+    with_context(config_path, [&] { config = peft_config(own); });
+    with_context(adapter.place, [&] { tensors = peft_tensors(own, model_config, tensors); });
   }
   FusedAdditions fused(config, model_config);
   std::map<std::string, std::string> paths;
@@ -151,12 +153,16 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
     const std::string name = model_name(full, model_config);
     add_tensor(adapter.place, full, name, array, adapter);
     const std::string own = without_prefix(full);
-    const bool differs = io::has_backbone(model_config) || !io::name_in_language_model(own).empty();
-    if (!differs || !name.ends_with(kLoraA)) continue;
+    if (own == name || !own.ends_with(kLoraA)) continue;
     paths[name.substr(0, name.size() - kLoraA.size())] =
         own.substr(0, own.size() - kLoraA.size() - 1);
   }
-  with_context(adapter.place, [&] { fused.split(adapter.tensors, paths); });
+  with_context(adapter.place, [&] {
+    fused.split(adapter.tensors, paths);
+    unstack_additions(model_config, adapter.tensors);
+    io::split_experts(model_config, adapter.replaced);
+  });
+  adapter.experts_are_layers = !fused.has_any();
   with_context(config_path, [&] {
     adapter.options = read_options(config, adapter.tensors, paths);
     adapter.targets = read_targets(config);
@@ -165,6 +171,7 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
   reorder_heads_and_rows(adapter.replaced, model_config, true);
   if (nn::has_multiplied_weights(model_config)) move_multipliers(adapter, model_config, false);
   name_as_granite(model_config, adapter.tensors, adapter.options);
+  part_shared_layers(model_config, adapter.tensors, adapter.options);
   if (nn::has_inputs_apart(model_config)) {
     part_inputs(model_config, adapter.tensors, &adapter.options);
     part_inputs(model_config, adapter.replaced, nullptr);

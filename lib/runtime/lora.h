@@ -13,6 +13,8 @@ namespace lumen::runtime {
 
 // Behind a layer's path and a dot, the names of its addition's factors.
 inline constexpr std::string_view kLoraA = "lora_A.weight", kLoraB = "lora_B.weight";
+// Of DoRA, the magnitudes.
+inline constexpr std::string_view kMagnitude = "lora_magnitude_vector";
 
 struct LoraAdapter {
   std::string place;  // what messages call the file of the tensors
@@ -23,8 +25,10 @@ struct LoraAdapter {
   // Trained in the place of tensors of the model (PEFT's modules_to_save): "lm_head.weight".
   NamedArrays replaced;
   // Ends of the paths of the layers that have additions, in all layers of the model: "q_proj".
-  // Empty if the config names them otherwise.
+  // Empty if the config names them otherwise. Experts are layers only if they are not in one
+  // parameter (fused_additions.h).
   std::vector<std::string> targets;
+  bool experts_are_layers = true;
 };
 
 // Reads the adapter in `path`, a directory or a GGUF file, for a model with this config;
