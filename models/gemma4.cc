@@ -39,7 +39,7 @@ void set_experts(const io::Json& json, nn::LayerShape& layer) {
                   .gelu = true,
                   .scales = true,
                   .router = "router.proj",
-                  .takes_additions = false},
+                  .named_alone = false},
       .norm = layer.norm};
 }
 

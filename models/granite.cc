@@ -24,14 +24,13 @@ bool is_hybrid(const io::Json& json) {
   return io::get_string(json, "model_type") == "granitemoehybrid";
 }
 
-// Files have all experts of a layer in one tensor, and gate and up of the shared layer: PEFT has no
-// names for additions to single ones.
+// Files have all experts of a layer in one tensor, and gate and up of the shared layer.
 void set_experts(const io::Json& json, const nn::DecoderConfig& config, nn::LayerShape& layer) {
   layer.experts = experts_of(json, config, "num_local_experts");
   layer.experts->name = "block_sparse_moe";
   layer.experts->router = "router.layer";
   layer.experts->normalize = true;
-  layer.experts->takes_additions = false;
+  layer.experts->named_alone = false;
   if (io::get_string(json, "model_type") == "granitemoe") return;
   const int64_t shared = io::get_int(json, "shared_intermediate_size", 0, limits::kDim, 0);
   if (shared == 0) return;

@@ -21,7 +21,7 @@ nn::SparseMlpShape experts(const io::Json& json, const nn::DecoderConfig& config
   shape.gate = mlp.gate;
   shape.up = mlp.up;
   shape.down = mlp.down;
-  shape.takes_additions = false;
+  shape.named_alone = false;
   shape.choice.sigmoid = true;
   if (io::get_bool(json, "use_expert_bias", true)) shape.choice.correction = "expert_bias";
   shape.choice.scale = io::get_number(json, "routed_scaling_factor", 0, 1e6, 1);

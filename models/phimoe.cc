@@ -17,7 +17,7 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
   layer.attention.window = config.sliding_window;
   layer.norm.kind = nn::NormKind::kLayer;
   layer.experts = mixtral_experts_of(json, config);
-  layer.experts->takes_additions = false;
+  layer.experts->named_alone = false;
   layer.experts->choice.jitter = io::get_number(json, "router_jitter_noise", 1e-9, 1, 0.01);
   if (layer.experts->used != 2) {
     fail(ErrorKind::kUnsupported, "num_experts_per_tok ", layer.experts->used,

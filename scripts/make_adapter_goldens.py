@@ -22,6 +22,8 @@ import transformers
 COMMON = {"hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 2, "head_dim": 4,
           "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 13,
           "max_position_embeddings": 16, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+ONE = COMMON | {"num_hidden_layers": 1}
+EXPERTS = {"num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 6}
 # Name → class, and the keys of its config.
 MODELS = {
     "llama": ("LlamaForCausalLM", "LlamaConfig", COMMON | {"tie_word_embeddings": True}),
@@ -36,8 +38,39 @@ MODELS = {
     "gptoss": ("GptOssForCausalLM", "GptOssConfig",
                COMMON | {"num_local_experts": 3, "num_experts_per_tok": 2,
                          "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}),
+    "deepseek3": ("DeepseekV3ForCausalLM", "DeepseekV3Config",
+                  COMMON | {"head_dim": 2, "num_key_value_heads": 2, "q_lora_rank": None, "kv_lora_rank": 6,
+                            "qk_nope_head_dim": 4, "qk_rope_head_dim": 2, "v_head_dim": 4,
+                            "moe_intermediate_size": 6, "n_routed_experts": 4,
+                            "num_experts_per_tok": 2, "n_shared_experts": 1, "n_group": 2,
+                            "topk_group": 1, "first_k_dense_replace": 1}),
+    "qwen2moe": ("Qwen2MoeForCausalLM", "Qwen2MoeConfig",
+                 ONE | EXPERTS | {"shared_expert_intermediate_size": 5}),
+    "granite": ("GraniteMoeSharedForCausalLM", "GraniteMoeSharedConfig",
+                ONE | {"num_local_experts": 3, "num_experts_per_tok": 2,
+                       "shared_intermediate_size": 5}),
+    "lfm2moe": ("Lfm2MoeForCausalLM", "Lfm2MoeConfig",
+                COMMON | EXPERTS | {"layer_types": ["conv", "full_attention"],
+                                    "num_dense_layers": 1}),
+    "phimoe": ("PhimoeForCausalLM", "PhimoeConfig",
+               ONE | {"num_local_experts": 3, "num_experts_per_tok": 2, "attention_bias": True,
+                      "lm_head_bias": True}),
+    "gemma4": ("Gemma4ForCausalLM", "Gemma4TextConfig",
+               COMMON | {"enable_moe_block": True, "num_experts": 3, "top_k_experts": 2,
+                         "moe_intermediate_size": 6, "global_head_dim": 8,
+                         "layer_types": ["sliding_attention", "full_attention"],
+                         "sliding_window": 3, "hidden_size_per_layer_input": 0,
+                         "num_kv_shared_layers": 0}),
+    "nemotron": ("NemotronHForCausalLM", "NemotronHConfig",
+                 COMMON | {"layers_block_type": ["mamba", "moe", "attention"],
+                           "num_hidden_layers": 3, "n_routed_experts": 3,
+                           "num_experts_per_tok": 2, "moe_intermediate_size": 6,
+                           "moe_shared_expert_intermediate_size": 5, "mamba_num_heads": 2,
+                           "mamba_head_dim": 4, "n_groups": 1, "ssm_state_size": 4, "chunk_size": 5,
+                           "n_group": 1, "topk_group": 1, "time_step_min": 1e-12,
+                           "time_step_floor": 1e-12}),
 }
-QV = ["q_proj", "v_proj"]
+QV, BOTH = ["q_proj", "v_proj"], ["experts.gate_up_proj", "experts.down_proj"]
 # Name → model, and the keys of the LoraConfig.
 CASES = {
     "patterns": ("qwen2", {"target_modules": QV + ["down_proj"],
@@ -66,6 +99,27 @@ CASES = {
     "gptoss-experts": ("gptoss", {
         "target_modules": QV, "alpha_pattern": {"experts.down_proj": 1},
         "target_parameters": ["experts.down_proj", "experts.gate_up_proj", "router.weight"]}),
+    "deepseek3-experts": ("deepseek3", {
+        "target_modules": ["kv_b_proj"], "rank_pattern": {"experts.gate_up_proj": 1},
+        "target_parameters": BOTH + ["shared_experts.up_proj.weight"]}),
+    "qwen2moe-experts": ("qwen2moe", {"target_modules": ["gate_proj", "q_proj"],
+                                      "target_parameters": BOTH + ["mlp.gate.weight"]}),
+    "granite-experts": ("granite", {
+        "target_modules": ["input_linear", "output_linear"], "rank_pattern": {"input_linear": 3},
+        "target_parameters": BOTH + ["router.weight"]}),
+    "granite-dora": ("granite", {"target_modules": ["q_proj", "input_linear", "output_linear"],
+                                 "use_dora": True}),
+    "lfm2moe-experts": ("lfm2moe", {"target_modules": ["w1", "in_proj"],
+                                    "target_parameters": BOTH + ["feed_forward.gate.weight"]}),
+    "phimoe-experts": ("phimoe", {"target_modules": ["q_proj"],
+                                  "rank_pattern": {"router.weight": 1},
+                                  "target_parameters": BOTH + ["router.weight"]}),
+    "gemma4-experts": ("gemma4", {"target_modules": ["up_proj", "router.proj"],
+                                  "target_parameters": ["experts.gate_up_proj"]}),
+    "nemotron-experts": ("nemotron", {"target_modules": ["q_proj", "shared_experts.down_proj"],
+                                      "alpha_pattern": {"experts.up_proj": 1},
+                                      "target_parameters": ["experts.up_proj", "experts.down_proj",
+                                                            "mixer.gate.weight"]}),
 }
 
 

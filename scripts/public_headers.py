@@ -22,6 +22,8 @@ PRIVATE = {
     "lib/kernels/random_floats.h", "lib/kernels/random_weights.h", "lib/kernels/run_linear.h",
     "lib/ops/attention_inputs.h", "lib/ops/golden_builders.h", "lib/ops/matrix_rows.h",
     "lib/ops/random_key.h",
+    "lib/runtime/adapter_names.h", "lib/runtime/adapter_options.h",
+    "lib/runtime/joined_additions.h",
     "lib/runtime/fake_model.h", "lib/runtime/fake_task.h", "lib/runtime/text_recipes.h",
     "lib/runtime/convert_testing.h", "lib/runtime/fused_inputs.h", "lib/runtime/mlx_adapter.h", "lib/runtime/tool_process.h", "lib/runtime/train_place.h",
     "lib/runtime/train_process.h",

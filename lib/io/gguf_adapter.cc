@@ -87,6 +87,7 @@ std::string gguf_adapter_tensor_name(const std::string& name, std::string_view a
     if (at == name.npos) continue;
     std::string layer = name;
     layer = gguf_tensor_name(layer.erase(at, factor.size()), architecture);
+    layer = gguf_holding_tensor(layer, architecture);
     return layer.empty() ? "" : layer + std::string(end);
   }
   return "";

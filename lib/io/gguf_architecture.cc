@@ -591,6 +591,10 @@ std::optional<int64_t> number_in_stack(std::string_view name) {
   return is_number && number >= 0 ? std::optional(number) : std::nullopt;
 }
 
+std::optional<int64_t> expert_number(std::string_view name) {
+  return name.find(kExpertPart) != name.npos ? number_in_stack(name) : std::nullopt;
+}
+
 std::string gguf_tensor_name(const std::string& own_name, std::string_view architecture) {
   std::string name = own_name;
   if (number_in_stack(name)) {

@@ -120,6 +120,8 @@ StackSize stack_size(std::string_view hugging_face_name, const Json& config);
 // The number of a matrix among those that are one tensor in GGUF, the experts of a layer or AltUp's
 // projections, by its name in Hugging Face; none of others.
 std::optional<int64_t> number_in_stack(std::string_view hugging_face_name);
+// The same of experts alone.
+std::optional<int64_t> expert_number(std::string_view hugging_face_name);
 // Whether a Hugging Face tensor of this name is no tensor in GGUF but, of all layers together, a
 // key: the numbers of Apertus's activations.
 bool is_gguf_number(std::string_view hugging_face_name);

@@ -48,11 +48,11 @@ void pack_q6_k(const uint8_t* codes, const SuperScales& scales, uint8_t* p) {
 void pack_block(DType dtype, const uint8_t* codes, float scale, float min, uint8_t* block) {
   put_half(scale, block);
   block += 2;
-  if (dtype == DType::kQ5_1) {
+  if (dtype == DType::kQ4_1 || dtype == DType::kQ5_1) {
     put_half(min, block);
     block += 2;
   }
-  if (dtype != DType::kQ4_0) {
+  if (dtype == DType::kQ5_0 || dtype == DType::kQ5_1) {
     uint32_t fifth = 0;
     for (int i = 0; i < 32; ++i) fifth |= static_cast<uint32_t>(codes[i] >> 4) << i;
     std::memcpy(block, &fifth, 4);

@@ -7,8 +7,8 @@
 
 namespace lumen::kernels {
 
-// One block of 32, of q4_0, q5_0 or q5_1. `codes` count from 0 and lie in element order; `min` is
-// for q5_1 only. noexcept.
+// One block of 32, of q4_0, q4_1, q5_0 or q5_1. `codes` count from 0 and lie in element order;
+// `min` is for q4_1 and q5_1 only. noexcept.
 void pack_block(DType dtype, const uint8_t* codes, float scale, float min, uint8_t* block);
 
 // One block of mxfp4: of the scale 2^(exponent − 127), and the codes of its numbers. noexcept.

@@ -449,6 +449,8 @@ void quantize_row_of(DType dtype, const float* x, const float* w, uint8_t* y, in
   switch (dtype) {
     case DType::kQ4_0:
       return quantize_small<Q4_0Codes>(x, w, y, n);
+    case DType::kQ4_1:
+      return quantize_small<Q4_1Codes>(x, w, y, n);
     case DType::kQ5_0:
       return quantize_small<Q5_0Codes>(x, w, y, n);
     case DType::kQ5_1:
@@ -479,6 +481,7 @@ HWY_EXPORT(quantize_row_of);
 bool can_quantize(DType dtype) {
   switch (dtype) {
     case DType::kQ4_0:
+    case DType::kQ4_1:
     case DType::kQ5_0:
     case DType::kQ5_1:
     case DType::kQ4_K:

@@ -7,7 +7,7 @@
 
 namespace lumen::kernels {
 
-// Whether quantize_blocks writes blocks of `dtype`: q4_0 q5_0 q5_1 q4_k q5_k q6_k mxfp4.
+// Whether quantize_blocks writes blocks of `dtype`: q4_0 q4_1 q5_0 q5_1 q4_k q5_k q6_k mxfp4.
 bool can_quantize(DType dtype);
 
 // y = n elements of `dtype` whose values (to_float) are near x: per block, the scale, the min where
@@ -22,15 +22,16 @@ bool can_quantize(DType dtype);
 //
 // Values of least squares are shorter than x by the share of the error; the scales are then made
 // longer by it (up to 2 %), so that products with rows of values are not too small: that costs at
-// most 2 % of the error, and models lose less by it. (Not those of q5_1, whose min they meet.)
+// most 2 % of the error, and models lose less by it. (Not those of q4_1 and q5_1, whose min they
+// meet.)
 //
 // Of mxfp4, whose scales are powers of two, that of the OCP specification, 2^(⌊log2 max |x|⌋ − 2),
 // and its two neighbours are tried; numbers take the nearest value, ties the even code.
 //
 // A block of 32 has at most the error of the plain quantiser of its format (scale = largest / −8 or
-// −16, (max − min) / 31, the specification's), up to these 2 %. The bytes depend on x alone, not on
-// the SIMD target. A block that holds a NaN, an infinity or numbers beyond half-precision scales
-// gets infinite ones (mxfp4: kMxfp4None), which has_nonfinite tells (convert.h). noexcept.
+// −16, (max − min) / 15 or 31, the specification's), up to these 2 %. The bytes depend on x alone,
+// not on the SIMD target. A block that holds a NaN, an infinity or numbers beyond half-precision
+// scales gets infinite ones (mxfp4: kMxfp4None), which has_nonfinite tells (convert.h). noexcept.
 //
 // With `weights`, n numbers that are not negative, the error is Σ w (x − v)²: of a matrix's rows
 // that of its products, where w is the mean square of what a column is multiplied with. Only their

@@ -22,15 +22,21 @@ namespace {
 using Floats = std::vector<float>;
 using Blocks = std::vector<uint8_t>;
 
-constexpr DType kTypes[] = {DType::kQ4_0, DType::kQ5_0, DType::kQ5_1,
+constexpr DType kTypes[] = {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
                             DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
 
 bool has_min(DType dtype) {
-  return dtype == DType::kQ5_1 || dtype == DType::kQ4_K || dtype == DType::kQ5_K;
+  for (const DType other : {DType::kQ4_1, DType::kQ5_1, DType::kQ4_K, DType::kQ5_K}) {
+    if (dtype == other) return true;
+  }
+  return false;
 }
 
 int bits_of(DType dtype) {
-  return dtype == DType::kQ4_0 || dtype == DType::kQ4_K ? 4 : dtype == DType::kQ6_K ? 6 : 5;
+  for (const DType other : {DType::kQ4_0, DType::kQ4_1, DType::kQ4_K}) {
+    if (dtype == other) return 4;
+  }
+  return dtype == DType::kQ6_K ? 6 : 5;
 }
 
 Blocks quantized(DType dtype, const Floats& x) {
@@ -235,7 +241,8 @@ TEST_CASE("scales of blocks without min are nearly the best there are") {
 
 TEST_CASE("quantised values are no shorter than what they stand for") {
   for (const DType dtype : kTypes) {
-    if (dtype == DType::kQ5_1) continue;  // as least squares leaves them
+    // As least squares leaves them.
+    if (dtype == DType::kQ4_1 || dtype == DType::kQ5_1) continue;
     INFO(name(dtype));
     for (const bool tails : {false, true}) {
       const Floats x = weights(256 * 64, tails);

@@ -67,6 +67,10 @@ struct Q5_1Codes : Unweighted {
   static constexpr Offset kOffset = Offset::kAny;
   static constexpr float kLargest = kLargestHalf;
 };
+struct Q4_1Codes : Q5_1Codes {
+  static constexpr DType kType = DType::kQ4_1;
+  static constexpr int kHigh = 15;
+};
 // Of super-blocks of 256: scale = d · s, offset = −e · m with half-precision d, e and integers s in
 // [kScaleLow, kScaleHigh], m in [0, kMinHigh].
 struct Q4_KCodes : Unweighted {

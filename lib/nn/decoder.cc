@@ -200,10 +200,7 @@ TokenMixer token_mixer(const Parameters& parameters, const LayerShape& shape) {
 
 FeedForward feed_forward(const Parameters& parameters, const LayerShape& shape) {
   if (shape.dual_mlp) return DualMlp(parameters, *shape.dual_mlp);
-  if (shape.experts) {
-    return SparseMlp(place_of_experts(parameters, *shape.experts) / shape.experts->name,
-                     *shape.experts);
-  }
+  if (shape.experts) return SparseMlp(parameters / shape.experts->name, *shape.experts);
   if (shape.plain_mlp) return PlainMlp(parameters / shape.plain_mlp->name, *shape.plain_mlp);
   return GatedMlp(parameters / shape.mlp.name, shape.mlp);
 }
@@ -215,10 +212,7 @@ DecoderLayer::DecoderLayer(const Parameters& parameters, const LayerShape& shape
   if (mixes) mixer_.emplace(token_mixer(parameters, shape));
   if (mixes && shape.mamba_beside) beside_.emplace(parameters / shape.mamba->name, *shape.mamba);
   if (feeds) mlp_.emplace(feed_forward(parameters, shape));
-  if (shape.shared_mlp) {
-    shared_mlp_.emplace(place_of_experts(parameters, *shape.experts) / "shared_mlp",
-                        *shape.shared_mlp);
-  }
+  if (shape.shared_mlp) shared_mlp_.emplace(parameters / "shared_mlp", *shape.shared_mlp);
   const auto set = [&](bool is_there, std::optional<Norm>& norm, const std::string& name) {
     if (!is_there || name.empty()) return;
     norm.emplace(parameters / name, shape.attention.hidden, shape.norm);

@@ -154,10 +154,10 @@ struct LayerShape {
   std::optional<Mamba2Shape> mamba{};                        // in place of attention
   bool mamba_beside = false;  // of attention, which is there, too: what both give is added
   GatedMlpShape mlp;
-  std::optional<PlainMlpShape> plain_mlp{};   // in place of mlp
-  std::optional<SparseMlpShape> experts{};    // in place of mlp
-  std::optional<GatedMlpShape> shared_mlp{};  // beside experts, as shared_mlp, with their additions
-  std::optional<DualMlpShape> dual_mlp{};     // in place of mlp and the norm before it
+  std::optional<PlainMlpShape> plain_mlp{};             // in place of mlp
+  std::optional<SparseMlpShape> experts{};              // in place of mlp
+  std::optional<GatedMlpShape> shared_mlp{};            // beside experts, as shared_mlp
+  std::optional<DualMlpShape> dual_mlp{};               // in place of mlp and the norm before it
   std::optional<PerLayerInputShape> per_layer_input{};  // added behind the mlp
   // What it gives for what the mixer is given is added behind the mixer, and the sum is divided by
   // √2 (Gemma 3n).

@@ -13,7 +13,7 @@ Norm norm_of(const Parameters& parameters, const char* name, const DualMlpShape&
 
 DualMlp::DualMlp(const Parameters& parameters, const DualMlpShape& shape)
     : dense_(parameters / shape.dense.name, shape.dense),
-      experts_(place_of_experts(parameters, shape.experts), shape.experts),
+      experts_(parameters, shape.experts),
       before_dense_(norm_of(parameters, "pre_feedforward_layernorm", shape)),
       after_dense_(norm_of(parameters, "post_feedforward_layernorm_1", shape)),
       before_experts_(norm_of(parameters, "pre_feedforward_layernorm_2", shape)),

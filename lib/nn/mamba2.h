@@ -29,7 +29,7 @@ struct Mamba2Shape {
   double eps;      // of the norm
   bool conv_bias = true;
   bool in_bias = false, out_bias = false;  // of in_proj and out_proj
-  bool out_takes_additions = true;  // false: no low-rank ones to out_proj, which PEFT refuses
+  bool out_takes_additions = true;         // false: no new ones to out_proj, which PEFT refuses
   Mamba2Norm norm = Mamba2Norm::kOfGated;
   // What u, the parts z, x, B, C and dt of in_proj u, and what out_proj gives are multiplied by.
   double in_scale = 1, out_scale = 1;

@@ -26,7 +26,7 @@ struct Parameters::Tree {
   std::optional<uint64_t> lora_seed;  // trainable additions
   NamedArrays adapter;                // given ones
   std::string adapter_place;          // their file
-  std::set<std::string> linear_layers;
+  std::set<std::string> linear_layers, named_targets;
   std::set<std::string> in_out;    // places whose weight is [in, out]
   std::set<std::string> left_out;  // what the checkpoint may have, and all below
 };
@@ -65,16 +65,29 @@ std::string last_part(std::string_view place) {
 
 // The output and routers of experts, which are no linear layers in transformers: PEFT finds no
 // place for their additions.
-constexpr std::array<std::string_view, 3> kNoTargets = {"lm_head", "gate", "router"};
+bool is_left_to_targets(std::string_view place) {
+  constexpr std::array<std::string_view, 3> kNoTargets = {"lm_head", "gate", "router"};
+  const auto is_inside = [&](const char* part) { return place.find(part) != place.npos; };
+  return std::ranges::find(kNoTargets, last_part(place)) != kNoTargets.end() ||
+         is_inside(".experts.") || is_inside(".router.");
+}
 
-bool is_lora_target(const LoraOptions& lora, std::string_view place) {
-  const bool of_expert = place.find(".experts.") != place.npos;
+// What names the layer of this place among the targets; of no target all that may.
+std::vector<std::string> targets_of(const LoraOptions& lora, const std::string& place,
+                                    const std::vector<std::string>& names) {
+  if (layer_number(place) < lora.first_layer) return {};
   const std::string layer = last_part(place);
-  const auto has = [&](const auto& names) {
-    return std::find(names.begin(), names.end(), layer) != names.end();
-  };
-  return (lora.targets.empty() ? !has(kNoTargets) && !of_expert : has(lora.targets)) &&
-         layer_number(place) >= lora.first_layer;
+  if (lora.targets.empty()) {
+    return is_left_to_targets(place) ? std::vector<std::string>() : std::vector{layer};
+  }
+  std::vector<std::string> found;
+  for (const std::string& target : lora.targets) {
+    const bool is_name = std::ranges::find(names, target) != names.end();
+    if (names.empty() ? str(".", place).ends_with(str(".", target, ".")) : is_name) {
+      found.push_back(target);
+    }
+  }
+  return found;
 }
 
 }  // namespace
@@ -211,16 +224,26 @@ const std::set<std::string>& Parameters::linear_layers() const {
   return tree_->linear_layers;
 }
 
-std::optional<LowRank> Parameters::low_rank(int64_t in, int64_t out, WeightOrder order) const {
-  if (!takes_additions_) return std::nullopt;
-  tree_->linear_layers.insert(last_part(prefix_));
+const std::set<std::string>& Parameters::named_targets() const {
+  return tree_->named_targets;
+}
+
+std::optional<LowRank> Parameters::low_rank(int64_t in, int64_t out, WeightOrder order,
+                                            const std::vector<std::string>& names) const {
+  if (!takes_additions_ && (!tree_->lora || tree_->lora_seed)) return std::nullopt;
+  if (names.empty()) tree_->linear_layers.insert(last_part(prefix_));
+  tree_->linear_layers.insert(names.begin(), names.end());
   if (order == WeightOrder::kInOut) tree_->in_out.insert(prefix_);
   if (!tree_->lora) return std::nullopt;
   const LoraOptions& lora = *tree_->lora;
   const NamedArrays& adapter = tree_->adapter;
-  const bool has = tree_->lora_seed ? is_lora_target(lora, prefix_)
-                                    : adapter.count(prefix_ + "lora_A.weight") > 0 ||
-                                          adapter.count(prefix_ + "lora_B.weight") > 0;
+  bool has =
+      adapter.count(prefix_ + "lora_A.weight") > 0 || adapter.count(prefix_ + "lora_B.weight") > 0;
+  if (tree_->lora_seed) {
+    const std::vector<std::string> targets = targets_of(lora, prefix_, names);
+    tree_->named_targets.insert(targets.begin(), targets.end());
+    has = !targets.empty();
+  }
   if (!has) return std::nullopt;
   auto matrix = [&](const char* name, const Shape& shape, const Init& init) {
     const std::string full = prefix_ + name;

@@ -36,7 +36,8 @@ struct LoraOptions {
   double scale = 1;    // lora_scale
   double dropout = 0;  // on x while training
   // Of new additions; those of an adapter are where it has tensors.
-  // Last parts of layer names: "q_proj"; none: all linear layers but the output ("lm_head"), the
+  // Ends of layer names: "q_proj", "shared_expert.up_proj"; of experts what PEFT calls the
+  // parameter of all: "experts.down_proj". None: all linear layers but the output ("lm_head"), the
   // routers of experts ("gate", "router") and the experts.
   std::vector<std::string> targets = {};
   int64_t first_layer = 0;  // only in layers with at least this number
@@ -88,7 +89,7 @@ class Parameters {
   // (biases) start as zeros, whatever modules ask for: the initialisation of language models
   // (Hugging Face's `initializer_range`).
   Parameters with_normal_weights(double deviation) const;
-  // This place, below which no layer has an addition.
+  // This place, below which no layer gets a new addition.
   Parameters without_additions() const;
 
   // The same parameters, with additions to the linear layers that `options` name: trainable ones
@@ -104,12 +105,16 @@ class Parameters {
   // Whether the parameter `name` has an addition, and what merged() gives for it.
   bool has_addition(const std::string& name) const;
   Array merged(const std::string& name) const;
-  // The addition to the layer of this place; none if it has none.
-  std::optional<LowRank> low_rank(int64_t in, int64_t out,
-                                  WeightOrder order = WeightOrder::kOutIn) const;
-  // The last parts of the names of all layers that asked for an addition, with or without one: what
-  // LoraOptions::targets may name.
+  // The addition to the layer of this place; none if it has none. `names` are what
+  // LoraOptions::targets may call it; none: the ends of its own.
+  std::optional<LowRank> low_rank(int64_t in, int64_t out, WeightOrder order = WeightOrder::kOutIn,
+                                  const std::vector<std::string>& names = {}) const;
+  // Those names of all layers that asked for an addition, with or without one, or the last parts of
+  // their own: what LoraOptions::targets may name.
   const std::set<std::string>& linear_layers() const;
+  // Those of LoraOptions::targets that named a layer; without targets those names of all layers
+  // that have one of the new additions.
+  const std::set<std::string>& named_targets() const;
 
   // The parameter `name`, which must have this shape. What is missing or misshapen is collected
   // and reported by check(), so that one message names it all. Asked for again it is the same one.

@@ -297,6 +297,31 @@ TEST_CASE("a layer with a rank and a scale of its own is merged with these") {
   CHECK(values(parameters.merged("b.weight"))[0] == 8);
 }
 
+TEST_CASE("targets are ends of names, and of experts the parameter of all") {
+  const auto named = [](std::vector<std::string> targets, const std::string& layer,
+                        const std::vector<std::string>& names = {}) {
+    const auto parameters =
+        Parameters::from_checkpoint({}).with_lora({.rank = 2, .targets = std::move(targets)}, 1);
+    const bool has =
+        (parameters / layer).low_rank(3, 4, nn::WeightOrder::kOutIn, names).has_value();
+    CHECK(has != parameters.named_targets().empty());
+    return has;
+  };
+  const std::string shared = "layers.1.mlp.shared_expert.up_proj";
+  CHECK(named({"up_proj"}, shared));
+  CHECK(named({"shared_expert.up_proj", "q_proj"}, shared));
+  CHECK(named({"1.mlp.shared_expert.up_proj"}, shared));
+  CHECK_FALSE(named({"expert.up_proj"}, shared));
+  CHECK_FALSE(named({"mlp.up_proj"}, shared));
+  const std::string expert = "layers.1.mlp.experts.2.up_proj", of_all = "experts.gate_up_proj";
+  CHECK(named({of_all}, expert, {of_all}));
+  CHECK_FALSE(named({"up_proj"}, expert, {of_all}));
+  CHECK(named({"up_proj"}, expert, {of_all, "up_proj"}));
+  CHECK_FALSE(named({}, expert, {of_all}));
+  CHECK_FALSE(named({}, "layers.0.router.proj"));
+  CHECK(named({}, "layers.0.mlp.up_proj"));
+}
+
 TEST_CASE("the scale of a LoRA is alpha / rank, rank-stabilised alpha / sqrt(rank)") {
   CHECK(nn::lora_scale(32, 16, false) == 2);
   CHECK(nn::lora_scale(32, 16, true) == 8);

@@ -36,18 +36,19 @@ SparseMlp::SparseMlp(const Parameters& parameters, const SparseMlpShape& shape)
   }
   for (int64_t e = 0; e < shape.experts; ++e) {
     const Parameters expert = parameters / "experts" / str(e);
-    const auto matrix = [&](const std::string& name, int64_t out, int64_t in) {
+    const auto matrix = [&](const std::string& name, const char* of_all, int64_t out, int64_t in) {
       const Parameters place = expert / name;
       const Tensor weight = place.get("weight", {out, in}, Init::fan_in_uniform());
-      // PEFT has no place for such an addition to gpt-oss's, whose gates and ups are in turn, nor
-      // for one to Qwen2-MoE's, where it means the shared expert by these names.
-      const bool has_place = !shape.biases && shape.shared == 0;
-      return has_place ? worked_in(weight, place.low_rank(in, out)) : weight;
+      std::vector<std::string> names = {str("experts.", of_all)};
+      // By the others' names PEFT means none, or the shared expert.
+      if (shape.named_alone && !shape.biases && shape.shared == 0) names.push_back(name);
+      return worked_in(weight, place.low_rank(in, out, WeightOrder::kOutIn, names));
     };
     const int64_t width = shape.latent > 0 ? shape.latent : shape.hidden;
-    if (shape.gated) gate_.push_back(matrix(shape.gate, shape.intermediate, width));
-    up_.push_back(matrix(shape.up, shape.intermediate, width));
-    down_.push_back(matrix(shape.down, width, shape.intermediate));
+    const char* const ups = shape.gated ? "gate_up_proj" : "up_proj";
+    if (shape.gated) gate_.push_back(matrix(shape.gate, ups, shape.intermediate, width));
+    up_.push_back(matrix(shape.up, ups, shape.intermediate, width));
+    down_.push_back(matrix(shape.down, "down_proj", width, shape.intermediate));
   }
   if (shape.latent > 0) {
     to_latent_.emplace(parameters / "fc1_latent_proj", shape.hidden, shape.latent,
@@ -145,10 +146,6 @@ Tensor SparseMlp::with_router(const Tensor& x, const Tensor& given, Tensor* rout
   if (!shared_) return y;
   const Tensor shared = std::visit([&](const auto& mlp) { return mlp(x); }, *shared_);
   return ops::add(y, shared_gate_ ? ops::mul(shared, ops::sigmoid((*shared_gate_)(x))) : shared);
-}
-
-Parameters place_of_experts(const Parameters& parameters, const SparseMlpShape& shape) {
-  return shape.takes_additions ? parameters : parameters.without_additions();
 }
 
 Tensor load_balancing_loss(std::span<const Tensor> router_logits, int64_t used,

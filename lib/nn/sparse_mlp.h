@@ -51,14 +51,17 @@ struct SparseMlpShape {
   bool shared_gate = true;   // what it gives is weighted by a router of its own
   bool shared_bias = false;  // of its gate, up and down, and of the layers around a latent
   ExpertChoice choice{};
-  bool takes_additions = true;  // false: no low-rank ones, for which PEFT would have no names
+  // Low-rank additions to experts are also chosen by the names of their matrices, like those to
+  // layers, and not only as those to the parameters of all that transformers 5 has them in,
+  // "experts.gate_up_proj" or without gates "experts.up_proj", and "experts.down_proj".
+  bool named_alone = true;
 };
 
 // Of `experts` gated feed-forward layers each token goes through the `used` ones that the router
 // gives the largest logits, or that `choice` says: ops::experts (Shazeer et al. 2017; Fedus et al.
-// 2022). The experts are experts.0, experts.1, …; low-rank additions to them, which those with
-// biases or beside a shared expert do not take, are worked into their weights, without dropout. A
-// bias is one for all experts, experts.gate_proj.bias [experts, intermediate] and its like. A
+// 2022). The experts are experts.0, experts.1, …; low-rank additions to them are worked into their
+// weights, without dropout. Those with biases or beside a shared expert are not named_alone. A bias
+// is one for all experts, experts.gate_proj.bias [experts, intermediate] and its like. A
 // shared expert adds sigmoid(shared_expert_gate(x)) · shared_expert(x) (Qwen2-MoE), or without a
 // gate shared_experts(x) (DeepSeek). Without gates there are no gate_proj. A correction's gradient
 // is none.
@@ -85,9 +88,6 @@ class SparseMlp {
   std::optional<std::variant<GatedMlp, PlainMlp>> shared_;
   std::optional<Linear> shared_gate_;
 };
-
-// Where the parameters of such experts are: `parameters`, without additions if they take none.
-Parameters place_of_experts(const Parameters& parameters, const SparseMlpShape& shape);
 
 // experts · Σ_e f_e P_e, with f_e the share of the tokens that go through expert e and P_e the mean
 // of its probability: least, `used`, where the experts have equally many tokens (Fedus et al. 2022;

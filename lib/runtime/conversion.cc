@@ -22,7 +22,7 @@
 #include "lib/nn/latent_attention.h"
 #include "lib/nn/multipliers.h"
 #include "lib/nn/rope.h"
-#include "lib/runtime/lora.h"
+#include "lib/runtime/apply_adapter.h"
 #include "lib/runtime/output.h"
 #include "lib/runtime/signals.h"
 #include "lib/runtime/stored_layout.h"

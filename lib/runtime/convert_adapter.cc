@@ -12,6 +12,9 @@
 #include "lib/nn/fused_layers.h"
 #include "lib/nn/head_order.h"
 #include "lib/nn/multipliers.h"
+#include "lib/runtime/adapter_names.h"
+#include "lib/runtime/adapter_options.h"
+#include "lib/runtime/apply_adapter.h"
 #include "lib/runtime/conversion.h"
 #include "lib/runtime/export_model.h"
 #include "lib/runtime/gguf_file_type.h"
@@ -67,8 +70,11 @@ LoraAdapter checked_adapter(const std::string& path, io::ModelFiles base, bool t
       fail(ErrorKind::kUnsupported, "has ", quoted(adapter.replaced.begin()->first),
            " in the place of the model's own, not an addition", kInstead);
     }
-    if (const auto places = places_in_weights(adapter); !places.empty()) {
-      fail(ErrorKind::kUnsupported, "has an addition to ", quoted(places[0] + "weight"),
+    for (const std::string& place : places_in_weights(adapter)) {
+      const bool is_addition =
+          io::expert_number(place) && !adapter.tensors.contains(str(place, kMagnitude));
+      if (is_addition) continue;
+      fail(ErrorKind::kUnsupported, "has an addition to ", quoted(place + "weight"),
            " that can only be in the weight itself", kInstead);
     }
     require_finite(adapter.tensors, pool);
@@ -102,6 +108,7 @@ void write_adapter_file(LoraAdapter adapter, const io::ModelFiles& base,
   io::GgufAdapter file{
       io::gguf_architecture(base.config), alpha_of({lora.rank, lora.scale}), {}, templates};
   if (file.alpha == 0) file.alpha = 1;  // 0 is no scale at all there
+  stack_additions(base.config, file.architecture, adapter.options, adapter.tensors);
   scale_to(file.alpha, adapter);
   io::GgufWriter writer;
   io::set_gguf_adapter(file, writer);
@@ -128,42 +135,61 @@ std::vector<std::string> target_modules(const LoraAdapter& adapter, const io::Mo
   named.targets = targets;
   NamedArrays model_tensors = base.tensors;
   for (const auto& [name, array] : base.tensors) {  // what has other names in directories
-    const std::string fused = nn::has_inputs_apart(base.config) ? nn::fused_input_name(name) : "";
+    const std::string fused = nn::has_inputs_apart(base.config)
+                                  ? nn::fused_input_name(name)
+                                  : shared_layer_name(base.config, name);
     if (!fused.empty()) model_tensors.emplace(fused, array);
+    model_tensors.emplace(router_name_in_peft(name, base.config), array);
   }
   return lacking_addition(named, model_tensors).empty() ? targets : layers;
 }
 
-// The adapter with the names that the modules of transformers have.
-LoraAdapter with_stored_names(LoraAdapter adapter, const io::Json& config) {
-  if (!io::has_own_names(config)) return adapter;
+NamedArrays with_stored_names(const io::Json& config, NamedArrays tensors) {
   NamedArrays named;
-  for (auto& [name, array] : adapter.tensors) {
+  for (auto& [name, array] : tensors) {
     named.emplace(io::stored_name(config, name), std::move(array));
   }
-  adapter.tensors = std::move(named);
+  return named;
+}
+
+// The same of the place of a layer, with the point behind it.
+std::string stored_place(const io::Json& config, const std::string& place) {
+  const std::string stored = io::stored_name(config, place + std::string(kLoraA));
+  return stored.substr(0, stored.size() - kLoraA.size());
+}
+
+// The adapter with the names that the modules of transformers have.
+LoraAdapter with_stored_names(LoraAdapter adapter, const io::Json& config) {
+  adapter.tensors = with_stored_names(config, std::move(adapter.tensors));
   std::map<std::string, nn::LoraOptions::Own> own;
-  for (const auto& [place, rank] : adapter.options.own) {
-    const std::string stored = io::stored_name(config, place + std::string(kLoraA));
-    own[stored.substr(0, stored.size() - kLoraA.size())] = rank;
-  }
+  for (const auto& [place, rank] : adapter.options.own) own[stored_place(config, place)] = rank;
   adapter.options.own = std::move(own);
   return adapter;
 }
 
-void write_adapter_directory(const LoraAdapter& own, const io::ModelFiles& base,
+void write_adapter_directory(LoraAdapter own, const io::ModelFiles& base,
                              const io::ChatTemplates& templates, const ConvertOptions& options) {
-  const LoraAdapter adapter = with_stored_names(own, base.config);
+  FusedExperts experts = name_as_peft(base.config, own.tensors, own.options);
+  experts.tensors = with_stored_names(base.config, std::move(experts.tensors));
+  for (FusedParameter& parameter : experts.parameters) {
+    parameter.path = stored_place(base.config, parameter.path + ".");
+    parameter.path.pop_back();
+  }
+  LoraAdapter adapter = with_stored_names(own, base.config);
   const nn::LoraOptions& lora = adapter.options;
   const double alpha = alpha_of({lora.rank, lora.scale});
   io::Json config =
       adapter_config(*options.base, lora.rank, alpha, target_modules(own, base), base.config);
   name_parameters(base.config, adapter.tensors, config);
+  name_experts(experts, config);
   for (const auto& [place, own] : lora.own) {
-    const std::string layer = place.substr(0, place.size() - 1);
+    std::string layer = place.substr(0, place.size() - 1);
+    if (names_parameter(config, layer + ".weight")) layer += ".weight";
     config["rank_pattern"][layer] = own.rank;
     if (alpha_of(own) != alpha) config["alpha_pattern"][layer] = alpha_of(own);
   }
+  NamedArrays tensors = adapter.tensors;
+  tensors.merge(experts.tensors);
   OutputDirectory output(*options.output, options.force);
   output.publish([&](const std::string& directory) {
     std::vector<text::TokenizerFile> files;
@@ -171,7 +197,7 @@ void write_adapter_directory(const LoraAdapter& own, const io::ModelFiles& base,
     for (const text::TokenizerFile& file : files) {
       io::write_file_atomically(directory + "/" + file.name, file.content);
     }
-    write_adapter_files(directory, config, adapter.tensors, requested_type(options).matrices);
+    write_adapter_files(directory, config, tensors, requested_type(options).matrices);
   });
 }
 

@@ -203,7 +203,8 @@ Files files_of_directory(const io::ModelFiles& files, io::Json& config) {
 // The tensors of experts as files have them, of all experts of a layer one (io/fused_experts.h), in
 // place of those of each.
 std::vector<SourceTensor> with_fused_experts(std::vector<SourceTensor> tensors,
-                                             const io::Json& config) {
+                                             const Source& source) {
+  const io::Json& config = source.files.config;
   const bool in_turn = io::experts_form(config) == io::ExpertsForm::kInTurn;
   std::vector<SourceTensor> result;
   std::map<std::string, size_t> fused;  // places in `result`
@@ -227,7 +228,7 @@ std::vector<SourceTensor> with_fused_experts(std::vector<SourceTensor> tensors,
     const int64_t of_each = is_down ? 1 : 2;
     const size_t part = static_cast<size_t>(expert.value_or(0) * of_each + (is_up ? 1 : 0));
     if (all.parts.size() <= part) all.parts.resize(part + 1);
-    all.parts[part] = tensor.array;
+    all.parts[part] = tensor.has_addition ? source.parameters->merged(tensor.name) : tensor.array;
   }
   return result;
 }
@@ -278,7 +279,7 @@ std::vector<SourceTensor> directory_tensors(const Source& source) {
     tensor.target = io::stored_name(files.config, std::move(tensor.target));
   }
   const bool fuses = io::experts_form(files.config) != io::ExpertsForm::kEachItsOwn;
-  return fuses ? with_fused_experts(std::move(tensors), files.config) : tensors;
+  return fuses ? with_fused_experts(std::move(tensors), source) : tensors;
 }
 
 }  // namespace

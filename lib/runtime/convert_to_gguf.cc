@@ -199,6 +199,23 @@ void copy_metadata(const Source& source, bool keep_types, io::GgufWriter& writer
   if (source.parameters) io::set_gguf_chat_templates(source.files.chat_templates, writer);
 }
 
+// The matrices of such a name that the model has.
+std::vector<Array> matrices_of(const io::ModelFiles& files, const std::string& name) {
+  std::vector<Array> matrices;
+  for (int64_t i = 0; i < io::stack_size(name, files.config).count; ++i) {
+    matrices.push_back(files.tensors.at(io::name_in_stack(name, i)));
+  }
+  return matrices;
+}
+
+// Whether they are those of a tensor of the file, as they lie there.
+bool are_parts(const std::vector<Array>& matrices, const Array& all) {
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    if (matrices[i].data() != all.part(static_cast<int64_t>(i)).data()) return false;
+  }
+  return true;
+}
+
 // The same of a GGUF file, whose metadata and tensors keep their names and order, but that those of
 // single experts become one of all, gates and ups in one tensor two, and q, k and v three.
 std::vector<SourceTensor> from_gguf(const Source& source, bool keep_types, io::GgufWriter& writer) {
@@ -241,16 +258,18 @@ std::vector<SourceTensor> from_gguf(const Source& source, bool keep_types, io::G
       continue;
     }
     const std::string name = io::gguf_model_tensor(tensor.name, files.config);
-    const bool is_whole = io::is_stack(name);
-    if (!is_whole || !source.parameters) {
-      add(name, tensor.name, *tensor.dtype,
-          is_whole ? files.gguf->array(tensor) : files.tensors.at(name));
+    if (!io::is_stack(name)) {
+      add(name, tensor.name, *tensor.dtype, files.tensors.at(name));
       continue;
     }
-    // An adapter may have changed some of its matrices.
-    for (int64_t i = 0; i < io::stack_size(name, files.config).count; ++i) {
-      const std::string own = io::name_in_stack(name, i);
-      add(own, tensor.name, *tensor.dtype, files.tensors.at(own));
+    const std::vector<Array> own = matrices_of(files, name);
+    const Array all = files.gguf->array(tensor);
+    if (!source.parameters || are_parts(own, all)) {
+      add(name, tensor.name, *tensor.dtype, all);
+      continue;
+    }
+    for (size_t i = 0; i < own.size(); ++i) {  // an adapter is worked into them
+      add(io::name_in_stack(name, static_cast<int64_t>(i)), tensor.name, *tensor.dtype, own[i]);
     }
   }
   // An adapter may have parted the head from the embedding.

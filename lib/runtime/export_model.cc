@@ -14,6 +14,7 @@
 #include "lib/io/write_safetensors.h"
 #include "lib/nn/conv1d.h"
 #include "lib/nn/parameters.h"
+#include "lib/runtime/adapter_names.h"
 #include "lib/runtime/lora.h"
 #include "lib/runtime/prompt_format.h"
 
@@ -28,6 +29,20 @@ NamedArrays stored(const NamedArrays& weights, DType dtype) {
   NamedArrays result;
   for (const auto& [name, array] : weights) result[name] = nn::stored_as(array, dtype);
   return result;
+}
+
+// What PEFT is to add to: the last parts of the names of layers, or, if some of those are not meant
+// everywhere, all names.
+std::vector<std::string> target_modules(const LoraRecipe& lora, const NamedArrays& tensors) {
+  const bool by_path = std::ranges::any_of(lora.targets, [](std::string_view target) {
+    return target.find('.') != target.npos && !target.starts_with("experts.");
+  });
+  if (!by_path) return lora_targets(tensors);
+  std::vector<std::string> paths;
+  for (const auto& [name, array] : tensors) {
+    if (name.ends_with(kLoraA)) paths.push_back(name.substr(0, name.size() - kLoraA.size() - 1));
+  }
+  return paths;
 }
 
 void write_json(const std::string& path, const io::Json& json) {
@@ -169,15 +184,38 @@ io::Json adapter_config(const std::string& base, int64_t rank, double alpha,
           {"inference_mode", true}};
 }
 
+FusedExperts name_as_peft(const io::Json& model_config, NamedArrays& tensors,
+                          nn::LoraOptions& options) {
+  join_shared_layers(model_config, tensors, options);
+  FusedExperts experts = fuse_additions(model_config, options, tensors);
+  NamedArrays named;
+  for (auto& [name, array] : tensors) {
+    named.emplace(router_name_in_peft(name, model_config), std::move(array));
+  }
+  tensors = std::move(named);
+  std::map<std::string, nn::LoraOptions::Own> own;
+  for (const auto& [place, rank] : options.own) {
+    own[router_name_in_peft(place, model_config)] = rank;
+  }
+  options.own = std::move(own);
+  return experts;
+}
+
 void name_parameters(const io::Json& model_config, const NamedArrays& tensors, io::Json& config) {
   constexpr std::string_view kMlp[] = {"gate_proj", "up_proj", "down_proj"};
   constexpr std::string_view kTypes[] = {"qwen3_moe",      "qwen3_vl_moe_text", "qwen3_next",
                                          "deepseek_v2",    "deepseek_v3",       "glm4_moe_lite",
                                          "glm4_moe",       "ernie4_5_moe",      "dots1",
                                          "hunyuan_v1_moe", "exaone_moe"};
+  constexpr std::pair<std::string_view, std::string_view> kRouters[] = {
+      {"gpt_oss", ".mlp.router"},         {"granitemoe", ".block_sparse_moe.router"},
+      {"lfm2_moe", ".feed_forward.gate"}, {"nemotron_h", ".mixer.gate"},
+      {"phimoe", ".mlp.router"},          {"qwen3_5_moe", ".mlp.gate"}};
   const std::string type = io::get_string(model_config, "model_type", "");
   const auto is_parameter = [&](std::string_view path) {
-    if (type == "gpt_oss") return path.ends_with(".mlp.router");
+    for (const auto& [family, router] : kRouters) {
+      if (type.starts_with(family)) return path.ends_with(router);
+    }
     if (std::ranges::find(kTypes, type) == std::end(kTypes)) return false;
     return std::ranges::any_of(kMlp, [&](std::string_view part) {
       return std::ranges::any_of(
@@ -199,11 +237,39 @@ void name_parameters(const io::Json& model_config, const NamedArrays& tensors, i
   if (parameters.empty()) return;
   io::Json targets = io::Json::array();
   for (const io::Json& target : config["target_modules"]) {
-    if (modules.contains(last_part(target.get<std::string>()))) targets.push_back(target);
+    const auto path = target.get<std::string>();
+    if (modules.contains(last_part(path)) && !parameters.contains(path + ".weight")) {
+      targets.push_back(target);
+    }
   }
   config["target_modules"] = targets;
   config["target_parameters"] = parameters;
   config["lora_dropout"] = 0.0;  // which matters in training only, and is refused beside these
+}
+
+void name_experts(const FusedExperts& experts, io::Json& config) {
+  if (experts.parameters.empty()) return;
+  const int64_t rank = config["r"];
+  const double alpha = config["lora_alpha"];
+  const bool rslora = config["use_rslora"];
+  const double scale = nn::lora_scale(alpha, rank, rslora);
+  const auto same = [](const nn::LoraOptions::Own& a, const nn::LoraOptions::Own& b) {
+    return a.rank == b.rank && std::fabs(a.scale - b.scale) <= 1e-9 * std::fabs(b.scale);
+  };
+  for (const auto& [path, own] : experts.parameters) {
+    config["target_parameters"].push_back(path);
+    if (same(own, {rank, scale})) continue;
+    // "experts.down_proj", if they are alike in all layers.
+    const std::string part = path.substr(path.rfind(".experts.") + 1);
+    const bool alike = std::ranges::all_of(experts.parameters, [&, &own = own](const auto& other) {
+      return !other.path.ends_with(part) || same(other.own, own);
+    });
+    const std::string key = alike ? part : path;
+    const auto own_rank = static_cast<double>(own.rank);
+    config["rank_pattern"][key] = own.rank;
+    config["alpha_pattern"][key] = own.scale * (rslora ? std::sqrt(own_rank) : own_rank);
+  }
+  config["lora_dropout"] = 0.0;
 }
 
 void write_adapter_files(const std::string& directory, const io::Json& config,
@@ -217,13 +283,19 @@ void write_adapter_files(const std::string& directory, const io::Json& config,
 
 void write_adapter(const std::string& directory, const ExportedModel& model, const LoraRecipe& lora,
                    const std::string& base_path) {
-  io::Json config =
-      adapter_config(base_path, *lora.rank, lora.alpha, lora_targets(model.weights), model.config);
+  NamedArrays tensors = model.weights;
+  nn::LoraOptions options;
+  options.rank = *lora.rank;
+  options.scale = nn::lora_scale(lora.alpha, *lora.rank, lora.rslora);
+  FusedExperts experts = name_as_peft(model.config, tensors, options);
+  io::Json config = adapter_config(base_path, *lora.rank, lora.alpha, target_modules(lora, tensors),
+                                   model.config);
   config["lora_dropout"] = lora.dropout;
   config["use_rslora"] = lora.rslora;
-  name_parameters(model.config, model.weights, config);
-  // Two additions that have become one (fused_inputs.h) have the sum of their ranks.
-  for (const auto& [name, array] : model.weights) {
+  name_parameters(model.config, tensors, config);
+  name_experts(experts, config);
+  // Two additions that have become one (joined_additions.h) have the sum of their ranks.
+  for (const auto& [name, array] : tensors) {
     if (!name.ends_with(kLoraA) || array.shape()[0] == *lora.rank) continue;
     const int64_t rank = array.shape()[0];
     const std::string path = name.substr(0, name.size() - kLoraA.size() - 1);
@@ -238,7 +310,8 @@ void write_adapter(const std::string& directory, const ExportedModel& model, con
     config["layers_to_transform"] = layers;
   }
   write_tokenizer(directory, *model.data);
-  write_adapter_files(directory, config, model.weights, *dtype_named(model.dtype));
+  tensors.merge(experts.tensors);
+  write_adapter_files(directory, config, tensors, *dtype_named(model.dtype));
 }
 
 }  // namespace lumen::runtime

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/runtime/fused_additions.h"
 #include "lib/runtime/training_data.h"
 
 namespace lumen::runtime {
@@ -34,11 +35,19 @@ void write_model(const std::string& directory, const ExportedModel& model);
 // config `model_config`, as PEFT reads it.
 io::Json adapter_config(const std::string& base, int64_t rank, double alpha,
                         const std::vector<std::string>& targets, const io::Json& model_config);
+// Brings additions under the names that PEFT has for those to a model with this config, and with
+// their places the ranks of `options`. Those to experts that are one parameter there are taken out
+// and returned. Throws as fuse_additions.
+FusedExperts name_as_peft(const io::Json& model_config, NamedArrays& tensors,
+                          nn::LoraOptions& options);
 // Moves layers of a model with this config that are parameters for PEFT from target_modules to
-// target_parameters: gpt-oss's router, which is no linear layer in transformers, and the
-// feed-forward layers without experts of Qwen3-MoE and Qwen3-Next and the latter's shared experts,
-// whose names PEFT would take for those of experts.
+// target_parameters: routers that are no linear layers in transformers, and the feed-forward layers
+// without experts of Qwen3-MoE and Qwen3-Next and the latter's shared experts, whose names PEFT
+// would take for those of experts.
 void name_parameters(const io::Json& model_config, const NamedArrays& tensors, io::Json& config);
+// Adds those of `experts` to target_parameters, and to rank_pattern and alpha_pattern the ranks and
+// scales that are not those that the config has.
+void name_experts(const FusedExperts& experts, io::Json& config);
 // Writes it into the existing `directory`, and adapter_model.safetensors of `tensors`, which are
 // called as in LoraAdapter, in `dtype`.
 void write_adapter_files(const std::string& directory, const io::Json& config,

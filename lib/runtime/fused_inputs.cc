@@ -8,6 +8,7 @@
 
 #include "lib/base/error.h"
 #include "lib/nn/fused_layers.h"
+#include "lib/runtime/joined_additions.h"
 #include "lib/runtime/lora.h"
 
 namespace lumen::runtime {
@@ -21,11 +22,6 @@ Array take_tensor(NamedArrays& tensors, const std::string& name) {
   return found.empty() ? Array() : std::move(found.mapped());
 }
 
-bool same_numbers(const Array& a, const Array& b) {
-  const auto x = a.as<float>(), y = b.as<float>();
-  return a.shape() == b.shape() && std::equal(x.begin(), x.end(), y.begin());
-}
-
 // Throws unless both are there and can be multiplied.
 void require_pair(const std::string& place, const Array& a, const Array& b) {
   const bool fits = !a.empty() && !b.empty() && a.shape().rank() == 2 && b.shape().rank() == 2 &&
@@ -34,46 +30,6 @@ void require_pair(const std::string& place, const Array& a, const Array& b) {
   fail(ErrorKind::kMalformed, "the addition to ", quoted(place + "weight"), " has shapes ",
        to_string(a.shape()), " and ", to_string(b.shape()),
        ", expected [rank, in] and [out, rank]");
-}
-
-struct InputAddition {
-  Array a, b;
-  nn::LoraOptions::Own own{};
-};
-
-// The addition of both, of which one may be empty.
-InputAddition joined(const io::Json& config, InputAddition (&parts)[2]) {
-  const InputAddition& first = parts[0].a.empty() ? parts[1] : parts[0];
-  const bool both = !parts[0].a.empty() && !parts[1].a.empty();
-  const bool same = both && same_numbers(parts[0].a, parts[1].a);
-  const bool one_scale = !both || parts[0].own.scale == parts[1].own.scale;
-  const int64_t own_rank = first.a.shape()[0], in = first.a.shape()[1];
-  const int64_t rank = both && !same ? own_rank + parts[1].a.shape()[0] : own_rank;
-  InputAddition result;
-  result.own = {rank, one_scale ? first.own.scale : 1};
-  result.a = Array::zeros(DType::kF32, {rank, in});
-  float* a = result.a.as_mutable<float>().data();
-  Array blocks[2];
-  for (const int part : kBothParts) {
-    const int64_t rows = nn::input_rows(config, part);
-    blocks[part] = Array::zeros(DType::kF32, {rows, rank});
-    const InputAddition& addition = parts[part];
-    if (addition.a.empty()) continue;
-    const int64_t columns = addition.a.shape()[0], column = part == 1 && !same ? rank - columns : 0;
-    if (part == 0 || !same) {
-      std::ranges::copy(addition.a.as<float>(), a + column * in);
-    }
-    const auto times = static_cast<float>(one_scale ? 1 : addition.own.scale);
-    const auto from = addition.b.as<float>();
-    float* const to = blocks[part].as_mutable<float>().data();
-    for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t k = 0; k < columns; ++k) {
-        to[row * rank + column + k] = times * from[static_cast<size_t>(row * columns + k)];
-      }
-    }
-  }
-  result.b = nn::fused_inputs(blocks[0], blocks[1], config);
-  return result;
 }
 
 void require_rows(const io::Json& config, int part, const std::string& name, const Array& array) {
@@ -100,10 +56,10 @@ void join_weights(const io::Json& config, const std::string& fused, NamedArrays&
 // Additions as one to the layer of this place, such as "….in_proj_qkvz.".
 void join_additions(const io::Json& config, const std::string& place, NamedArrays& tensors,
                     nn::LoraOptions* options) {
-  InputAddition parts[2];
+  Addition parts[2];
   for (const int part : kBothParts) {
     const std::string own = nn::input_part_name(place, part);
-    InputAddition& addition = parts[part];
+    Addition& addition = parts[part];
     addition.a = take_tensor(tensors, own + std::string(kLoraA));
     addition.b = take_tensor(tensors, own + std::string(kLoraB));
     if (addition.a.empty() && addition.b.empty()) continue;
@@ -116,9 +72,10 @@ void join_additions(const io::Json& config, const std::string& place, NamedArray
     fail(ErrorKind::kMismatch, "the additions to both parts of ", quoted(place),
          " are for layers of different widths");
   }
-  InputAddition both = joined(config, parts);
-  tensors[place + std::string(kLoraA)] = std::move(both.a);
-  tensors[place + std::string(kLoraB)] = std::move(both.b);
+  const int64_t rows[2] = {nn::input_rows(config, 0), nn::input_rows(config, 1)};
+  const JoinedAddition both = joined(parts, rows, have_same_a(parts[0], parts[1]));
+  tensors[place + std::string(kLoraA)] = both.a;
+  tensors[place + std::string(kLoraB)] = nn::fused_inputs(both.b[0], both.b[1], config);
   if (options == nullptr) return;
   for (const int part : kBothParts) options->own.erase(nn::input_part_name(place, part));
   const bool usual = both.own.rank == options->rank && both.own.scale == options->scale;

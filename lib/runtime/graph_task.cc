@@ -221,8 +221,7 @@ void GraphTask::build_network() {
 }
 
 void GraphTask::choose_trained() {
-  check_lora_targets(recipe_, io::get_string(config_, "model_type"), parameters_.linear_layers(),
-                     weights());
+  check_lora_targets(recipe_, io::get_string(config_, "model_type"), parameters_, weights());
   for (const auto& [name, tensor] : parameters_.named()) {
     if (tensor.requires_grad()) trained_.push_back({name, tensor});
   }

@@ -10,8 +10,8 @@
 #include "lib/graph/plan.h"
 #include "lib/graph/plan_observer.h"
 #include "lib/io/sha256.h"
+#include "lib/runtime/apply_adapter.h"
 #include "lib/runtime/available_memory.h"
-#include "lib/runtime/lora.h"
 #include "lib/runtime/weights.h"
 #include "models/model.h"
 

@@ -13,6 +13,8 @@ namespace lumen::runtime {
 
 // Behind a layer's path and a dot, the names of its addition's factors.
 inline constexpr std::string_view kLoraA = "lora_A.weight", kLoraB = "lora_B.weight";
+// Of DoRA, the magnitudes.
+inline constexpr std::string_view kMagnitude = "lora_magnitude_vector";
 
 struct LoraAdapter {
   std::string place;  // what messages call the file of the tensors
@@ -23,8 +25,10 @@ struct LoraAdapter {
   // Trained in the place of tensors of the model (PEFT's modules_to_save): "lm_head.weight".
   NamedArrays replaced;
   // Ends of the paths of the layers that have additions, in all layers of the model: "q_proj".
-  // Empty if the config names them otherwise.
+  // Empty if the config names them otherwise. Experts are layers only if they are not in one
+  // parameter (fused_additions.h).
   std::vector<std::string> targets;
+  bool experts_are_layers = true;
 };
 
 // Reads the adapter in `path`, a directory or a GGUF file, for a model with this config;
@@ -34,34 +38,9 @@ struct LoraAdapter {
 // architecture).
 LoraAdapter read_adapter(const std::string& path, const io::Json& model_config);
 
-// The first addition to a layer of the model with these tensors that `targets` promise and the
-// adapter lacks; "" if none is.
-std::string lacking_addition(const LoraAdapter& adapter, const NamedArrays& model_tensors);
-
-// Throws Error(kMalformed) if the adapter changes nothing, or lacks the addition to a layer of the
-// model with these tensors that its config names.
-void check_complete(const LoraAdapter& adapter, const NamedArrays& model_tensors);
-
 // The last parts of the names of the layers that have an addition among `tensors`, in order:
 // "q_proj", ….
 std::vector<std::string> lora_targets(const NamedArrays& tensors);
-
-// Gives a model whose head is its embedding a head of its own, if the adapter has another embedding
-// or anything of a head: as in PEFT, each is changed alone. For `tensors` before replace_tensors.
-void untie_head(const LoraAdapter& adapter, io::Json& model_config, NamedArrays& tensors);
-
-// Puts `replaced` in the place of the model's tensors. Throws Error(kMismatch) naming one that the
-// model lacks or has in another shape.
-void replace_tensors(const NamedArrays& replaced, NamedArrays& tensors);
-
-// The places ("model.embed_tokens.") of the additions that no layer can have beside its weight:
-// those to embeddings and to experts, and those with magnitudes (DoRA).
-std::vector<std::string> places_in_weights(const LoraAdapter& adapter);
-
-// Brings the model's config and tensors to where nn::Parameters::with_lora takes `adapter` from:
-// untie_head and replace_tensors, and the additions of places_in_weights are worked into the
-// weights and taken out of the adapter. Throws Error as check_complete and replace_tensors.
-void apply_adapter(LoraAdapter& adapter, io::Json& model_config, NamedArrays& tensors);
 
 // Rows of q and k lie in another order in models with interleaved rotary pairs (GGUF), and heads in
 // models with tiled ones (nn/head_order.h), than in adapters and directories, which follow Hugging

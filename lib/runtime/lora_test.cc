@@ -10,6 +10,7 @@
 #include "lib/nn/conv1d.h"
 #include "lib/nn/rope.h"
 #include "lib/ops/ops.h"
+#include "lib/runtime/apply_adapter.h"
 #include "lib/runtime/convert.h"
 #include "lib/runtime/fused_inputs.h"
 #include "lib/runtime/language_model.h"
@@ -225,9 +226,19 @@ TEST_CASE("an adapter of mlx-lm is the one that PEFT would have saved") {
   }
   CHECK(io::base_of_adapter(theirs) == "some/model");
 
-  tensors["model.layers.1.mlp.switch_mlp.up_proj.lora_a"] = counting({2, 4});
-  CHECK(contains(refusal(ErrorKind::kUnsupported, read), "an addition to experts; work it in"));
-  tensors.erase("model.layers.1.mlp.switch_mlp.up_proj.lora_a");
+  const std::string up = "model.layers.1.mlp.switch_mlp.up_proj.";
+  tensors[up + "lora_a"] = counting({3, 2, 4});
+  tensors[up + "lora_b"] = counting({3, 5, 2});
+  const LoraAdapter to_experts = read();
+  CHECK(to_experts.tensors.size() == 11);
+  CHECK(values(to_experts.tensors.at("model.layers.1.mlp.experts.1.up_proj.lora_B.weight"))[0] ==
+        10);
+  tensors[up + "lora_b"] = counting({6, 5});
+  CHECK(
+      contains(refusal(ErrorKind::kMalformed, read),
+               "is of f32 [6, 5], expected [experts, rank, in] or [experts, out, rank] of floats"));
+  tensors.erase(up + "lora_a");
+  tensors.erase(up + "lora_b");
   tensors[q + "lora_a"] = counting({4});
   CHECK(contains(refusal(ErrorKind::kMalformed, read), "is of f32 [4], expected a matrix"));
   config["lora_parameters"].erase("rank");
@@ -236,6 +247,12 @@ TEST_CASE("an adapter of mlx-lm is the one that PEFT would have saved") {
   CHECK(contains(refusal(ErrorKind::kMalformed, read),
                  "lora_parameters is nothing, expected an object with \"rank\" and \"scale\""));
   config["fine_tune_type"] = "full";
+  const std::string norm = "model.layers.1.input_layernorm.weight";
+  tensors = {{norm, counting({4})}};
+  CHECK(values(read().replaced.at(norm)) == values(counting({4})));
+  tensors[norm] = Array::zeros(DType::kI32, {4});
+  CHECK(contains(refusal(ErrorKind::kMalformed, read), "is of i32 [4], expected a tensor of"));
+  config["fine_tune_type"] = "other";
   CHECK(contains(refusal(ErrorKind::kUnsupported, read), "mlx_lm.fuse"));
 }
 
@@ -305,16 +322,51 @@ TEST_CASE("an adapter with an embedding or a head parts the two where they were 
   CHECK(none.empty());
 }
 
-// Adapters with embeddings, heads, biases, magnitudes, experts, …, written by PEFT.
-TEST_CASE("logits with PEFT's adapters are PEFT's, and of models that they are worked into too") {
-  const auto path = [](const char* name) {
-    return lumen::testing::source_path(str("testdata/goldens/adapters.", name));
-  };
-  const io::Json goldens = io::read_json(path("json"));
-  const NamedArrays arrays = io::read_safetensors(path("safetensors"))->arrays();
+// The models and tokens that goldens of adapters are for, and the adapters of some.
+class AdapterGoldens {
+ public:
+  // `name` is that of the files with the adapters.
+  explicit AdapterGoldens(const char* name)
+      : goldens_(io::read_json(path(name, "json"))),
+        arrays_(read(name)),
+        models_(read("adapters")) {
+    const io::Json models = io::read_json(path("adapters", "json"))["models"];
+    for (const auto& [model, config] : models.items()) {
+      places_[model] =
+          write(models_, model + "/weight/", "model.safetensors", "config.json", config);
+    }
+  }
+
+  const io::Json& cases() const { return goldens_["cases"]; }
+  std::string model(const std::string& name) const {
+    return places_.at(cases()[name]["model"].get<std::string>());
+  }
+  std::string adapter(const std::string& name, const char* weights) const {
+    return write(arrays_, name + "/adapter/", weights, "adapter_config.json",
+                 cases()[name]["config"]);
+  }
+  // Of the logits of the model in `place` with an adapter, or of one alone.
+  double error_of(const std::string& name, const std::string& place,
+                  const std::string& lora = "") const {
+    LoadOptions options;
+    options.kv_type = DType::kF32;
+    options.lora = lora;
+    const Array logits = LanguageModel::load(io::open_model(place), options)
+                             ->logits(models_.at("tokens").as<int32_t>());
+    return lumen::testing::relative_error(logits.as<float>(),
+                                          arrays_.at(name + "/logits").as<float>());
+  }
+
+ private:
+  static std::string path(const char* name, const char* end) {
+    return lumen::testing::source_path(str("testdata/goldens/", name, ".", end));
+  }
+  static NamedArrays read(const char* name) {
+    return io::read_safetensors(path(name, "safetensors"))->arrays();
+  }
   // Writes the arrays below `prefix`, and the config, as `files` are called.
-  const auto write = [&](const std::string& prefix, const char* weights, const char* file,
-                         const io::Json& config) {
+  static std::string write(const NamedArrays& arrays, const std::string& prefix,
+                           const char* weights, const char* file, const io::Json& config) {
     const std::string place = lumen::testing::temporary_directory();
     NamedArrays below;
     for (const auto& [name, array] : arrays) {
@@ -324,36 +376,55 @@ TEST_CASE("logits with PEFT's adapters are PEFT's, and of models that they are w
     io::write_safetensors(str(place, "/", weights), below);
     io::write_file_atomically(str(place, "/", file), config.dump());
     return place;
-  };
-  std::map<std::string, std::string> models;
-  for (const auto& [name, config] : goldens["models"].items()) {
-    models[name] = write(name + "/weight/", "model.safetensors", "config.json", config);
   }
-  LoadOptions options;
-  options.kv_type = DType::kF32;
-  const auto error_of = [&](const std::string& model, const std::string& name) {
-    const Array logits = LanguageModel::load(io::open_model(model), options)
-                             ->logits(arrays.at("tokens").as<int32_t>());
-    return lumen::testing::relative_error(logits.as<float>(),
-                                          arrays.at(name + "/logits").as<float>());
-  };
-  for (const auto& [name, golden] : goldens["cases"].items()) {
+
+  io::Json goldens_;
+  NamedArrays arrays_, models_;
+  std::map<std::string, std::string> places_;
+};
+
+std::string converted(const std::string& model, const std::string& output,
+                      const std::optional<std::string>& lora,
+                      const std::optional<std::string>& base) {
+  ConvertOptions options;
+  options.model = model;
+  options.output = lumen::testing::temporary_directory() + output;
+  options.type = "f32";
+  options.lora = lora;
+  options.base = base;
+  CHECK(convert(options) == 0);
+  return *options.output;
+}
+
+// Adapters with embeddings, heads, biases, magnitudes, experts, …, written by PEFT; those to
+// experts in GGUF, too.
+TEST_CASE("logits with PEFT's adapters are PEFT's, and of models that they are worked into too") {
+  const AdapterGoldens goldens("adapters");
+  for (const auto& [name, golden] : goldens.cases().items()) {
     INFO(name);
-    const std::string model = models.at(golden["model"].get<std::string>());
-    options.lora = "";
-    CHECK(error_of(model, name) > 0.05);
-    options.lora = write(name + "/adapter/", "adapter_model.safetensors", "adapter_config.json",
-                         golden["config"]);
-    CHECK(error_of(model, name) < 5e-6);
-    const std::string merged = lumen::testing::temporary_directory() + "/merged";
-    ConvertOptions convert_options;
-    convert_options.model = model;
-    convert_options.output = merged;
-    convert_options.type = "f32";
-    convert_options.lora = options.lora;
-    CHECK(convert(convert_options) == 0);
-    options.lora = "";
-    CHECK(error_of(merged, name) < 5e-6);
+    const std::string model = goldens.model(name);
+    CHECK(goldens.error_of(name, model) > 0.05);
+    const std::string lora = goldens.adapter(name, "adapter_model.safetensors");
+    CHECK(goldens.error_of(name, model, lora) < 5e-6);
+    CHECK(goldens.error_of(name, converted(model, "/merged", lora, {})) < 5e-6);
+    if (!name.ends_with("-experts")) continue;
+    const std::string gguf = converted(lora, "/adapter.gguf", {}, model);
+    CHECK(goldens.error_of(name, model, gguf) < 5e-6);
+    CHECK(goldens.error_of(name, model, converted(gguf, "/peft", {}, model)) < 5e-6);
+  }
+}
+
+TEST_CASE("logits with mlx-lm's adapters, also to experts and of whole weights, are mlx-lm's") {
+  const AdapterGoldens goldens("mlx_adapters");
+  for (const auto& [name, golden] : goldens.cases().items()) {
+    INFO(name);
+    const std::string model = goldens.model(name);
+    CHECK(goldens.error_of(name, model) > 0.05);
+    const std::string lora = goldens.adapter(name, "adapters.safetensors");
+    CHECK(goldens.error_of(name, model, lora) < 2e-5);
+    CHECK(goldens.error_of(name, converted(model, "/merged", lora, {})) < 2e-5);
+    if (name.starts_with("full-")) continue;
+    CHECK(goldens.error_of(name, model, converted(lora, "/adapter.gguf", {}, model)) < 2e-5);
   }
 }
 

@@ -93,7 +93,7 @@ namespace {
 
 // Whether PEFT takes the additions to experts among `additions`: it makes one of those to gates and
 // ups, and knows no dropout there.
-void check_experts(const Recipe& recipe, const NamedArrays& additions) {
+void check_experts(const Recipe& recipe, bool have_gates, const NamedArrays& additions) {
   constexpr std::string_view kPairs[][2] = {{"gate_proj", "up_proj"}, {"w1", "w3"}};
   NamedArrays of_experts;
   for (const auto& [name, array] : additions) {
@@ -104,7 +104,7 @@ void check_experts(const Recipe& recipe, const NamedArrays& additions) {
     return std::find(parts.begin(), parts.end(), part) != parts.end();
   };
   for (const auto& [gate, up] : kPairs) {
-    if (has(gate) == has(up)) continue;
+    if (!have_gates || has(gate) == has(up)) continue;
     fail_at_key(recipe, "lora.targets",
                 str("of experts PEFT takes additions to ", gate, " and ", up,
                     " together only; name ", has(gate) ? up : gate, " too"));
@@ -117,9 +117,10 @@ void check_experts(const Recipe& recipe, const NamedArrays& additions) {
 }  // namespace
 
 void check_lora_targets(const Recipe& recipe, const std::string& model_type,
-                        const std::set<std::string>& layers, const NamedArrays& additions) {
+                        const nn::Parameters& parameters, const NamedArrays& additions) {
   if (!recipe.lora.rank) return;
-  const std::vector<std::string> chosen = lora_targets(additions);
+  const std::set<std::string>&layers = parameters.linear_layers(),
+        &chosen = parameters.named_targets();
   const std::string known = join(std::vector<std::string>(layers.begin(), layers.end()), ", ");
   const std::vector<std::string> targets = named_targets(recipe.lora);
   if (targets.empty() && chosen.empty()) {
@@ -128,7 +129,7 @@ void check_lora_targets(const Recipe& recipe, const std::string& model_type,
          "that could have an addition; without [lora] all of its weights are trained");
   }
   for (const std::string& target : targets) {
-    if (std::find(chosen.begin(), chosen.end(), target) != chosen.end()) continue;
+    if (chosen.contains(target)) continue;
     if (layers.contains(target)) {  // the output, which is in no block
       fail_at_key(recipe, "lora.layers",
                   str("the last ", recipe.lora.layers, " blocks have no ", quoted(target),
@@ -138,7 +139,7 @@ void check_lora_targets(const Recipe& recipe, const std::string& model_type,
                 str("no layer of this ", model_type, " that can have an addition is called ",
                     quoted(target), known.empty() ? "" : "; there are ", known));
   }
-  check_experts(recipe, additions);
+  check_experts(recipe, layers.contains("experts.gate_up_proj"), additions);
 }
 
 optim::OptimizerConfig optimizer_config(const Recipe& recipe,

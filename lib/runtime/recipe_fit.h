@@ -34,10 +34,10 @@ void check_router_loss(const Recipe& recipe, int64_t used_experts);
 nn::LoraOptions lora_options(const Recipe& recipe, const io::Json& config);
 
 // Whether every target of [lora] got an addition, and there is one, and PEFT takes those of
-// experts. `layers` are the names of the linear layers of a model of type `model_type` that can
-// have one; `additions` are the tensors of those that have.
+// experts. `parameters` are those of a model of type `model_type`, `additions` the tensors of what
+// was added to them.
 void check_lora_targets(const Recipe& recipe, const std::string& model_type,
-                        const std::set<std::string>& layers, const NamedArrays& additions);
+                        const nn::Parameters& parameters, const NamedArrays& additions);
 
 // [optimizer], of which every group and every name without decay is of some of `parameters`.
 optim::OptimizerConfig optimizer_config(const Recipe& recipe,
