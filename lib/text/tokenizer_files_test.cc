@@ -132,6 +132,8 @@ TEST_CASE("Hostile sentencepiece models never reach the library", "[tokenizer_fi
   CHECK(load(good + piece("\xFF", 0, 1)) == kMalformed);
   CHECK(load(good + piece("q", std::numeric_limits<float>::quiet_NaN(), 1)) == kMalformed);
   CHECK(load(good + piece("q", 0, 9)) == kMalformed);
+  CHECK(load(good + field(2, field(44, " \xE2\x81\x87 "))) == 0);  // what is shown for <unk>
+  CHECK(load(good + field(2, field(44, "\xE2\x81"))) == kMalformed);
   CHECK(load(good + piece("hi", 0, 1)) == kMalformed);  // twice
   CHECK(load(good + "\x0A\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x7F") == kMalformed);
   CHECK(load(good + std::string(11, '\xFF')) == kMalformed);  // endless number
