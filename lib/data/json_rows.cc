@@ -167,24 +167,24 @@ io::Json messages_of_alpaca(const Row& row) {
   return converted;
 }
 
-// Files that are one JSON value, on one line or many, as Alpaca's data come.
-void refuse_whole_files(const TextLine& line) {
-  constexpr std::string_view kBlanks = " \t";
-  const size_t first = line.text.find_first_not_of(kBlanks),
-               last = line.text.find_last_not_of(kBlanks);
-  const char begin = line.text[first];
-  if (begin != '[' && !(begin == '{' && first == last)) return;
-  fail_at(line, first,
-          str("found the beginning of an ", begin == '[' ? "array" : "object of several lines",
-              ", expected an object on this line: each line is a row of its own (jq -c ",
-              begin == '[' ? "'.[]'" : "'.'", " FILE writes rows so)"));
-}
-
 }  // namespace
+
+std::string why_no_row(std::string_view line) {
+  constexpr std::string_view kBlanks = " \t\r";
+  const size_t first = line.find_first_not_of(kBlanks), last = line.find_last_not_of(kBlanks);
+  if (first == line.npos) return "";
+  const bool is_array = line[first] == '[';
+  if (!is_array && !(line[first] == '{' && first == last)) return "";
+  return str("found the beginning of an ", is_array ? "array" : "object of several lines",
+             ", expected an object on this line: each line is a row of its own (jq -c ",
+             is_array ? "'.[]'" : "'.'", " FILE writes rows so)");
+}
 
 io::Json parse_json_row(const TextLine& line) {
   check_utf8(line);
-  refuse_whole_files(line);
+  if (const std::string why = why_no_row(line.text); !why.empty()) {
+    fail_at(line, line.text.find_first_of("[{"), why);
+  }
   io::JsonLimits limits;
   limits.first_line = line.number;
   io::Json row;

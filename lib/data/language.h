@@ -94,6 +94,9 @@ class TextEncoder {
   std::vector<bool> seen_ = std::vector<bool>(0x110000);  // code points of the texts so far
 };
 
+// What is wrong with `line`, which should be one object of a jsonl file, if it begins an array or
+// an object of several lines: "found the beginning of …, expected …"; else "".
+std::string why_no_row(std::string_view line);
 // One object of a jsonl file. Throws Error(kMalformed) "line L, column C: …".
 io::Json parse_json_row(const TextLine& line);
 // The same as a document. Throws Error(kMalformed) "line L, column C: …".

@@ -8,7 +8,9 @@
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/data/language.h"
 #include "lib/runtime/conversation.h"
+#include "lib/runtime/foreign_options.h"
 #include "lib/runtime/output.h"
 #include "lib/runtime/report.h"
 #include "lib/runtime/signals.h"
@@ -114,7 +116,7 @@ void read_sampling(const io::Json& object, SamplingOptions& sampling) {
   }
   for (const auto& [key, value] : object.items()) {
     if (std::find(known.begin(), known.end(), key) == known.end()) {
-      const std::string near = nearest(key, known);
+      const std::string ours = foreign_key(key), near = ours.empty() ? nearest(key, known) : ours;
       fail(ErrorKind::kMalformed, "unknown key ", quoted(key),
            near.empty() ? str("; known: ", join(known, ", ")) : str("; did you mean ", near, "?"));
     }
@@ -419,6 +421,9 @@ int Batch::run() {
 
 BatchRequest parse_request(std::string_view line, const RunOptions& options,
                            const Session& session) {
+  if (const std::string why = data::why_no_row(line); !why.empty()) {
+    fail(ErrorKind::kMalformed, why);
+  }
   const io::Json object = io::parse_json(line, "JSON");
   if (!object.is_object()) {
     fail(ErrorKind::kMalformed, "expected an object, found ", io::describe(&object));

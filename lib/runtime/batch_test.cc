@@ -191,11 +191,15 @@ TEST_CASE("conversations with tools have the template tool_use, if the model has
 }
 
 TEST_CASE("lines that cannot be answered are refused by key") {
-  REQUIRE(contains(refusal_of("[1]"), "expected an object, found an array"));
-  REQUIRE(contains(refusal_of("{"), "line 1"));
+  REQUIRE(contains(refusal_of("[1]"), "found the beginning of an array, expected an object on"));
+  REQUIRE(contains(refusal_of(" {\r"), "found the beginning of an object of several lines"));
+  REQUIRE(contains(refusal_of("1"), "expected an object, found the number 1"));
+  REQUIRE(contains(refusal_of("{\"prompt\""), "line 1"));
   REQUIRE(contains(refusal_of("{}"), "found neither"));
   REQUIRE(contains(refusal_of(R"({"prompt": "a", "messages": []})"), "found both"));
   REQUIRE(contains(refusal_of(R"({"promt": "a"})"), "unknown key 'promt'; did you mean prompt?"));
+  REQUIRE(contains(refusal_of(R"({"typ_p": 1})"), "unknown key 'typ_p'; did you mean typical_p?"));
+  REQUIRE(contains(refusal_of(R"({"n_predict": 9})"), "did you mean max_tokens?"));
   REQUIRE(contains(refusal_of(R"({"prompt": 1})"), "prompt"));
   REQUIRE(
       contains(refusal_of(R"({"prompt": "a", "temperature": "x"})"), "temperature: expected a"));

@@ -80,6 +80,21 @@ TEST_CASE("editing keys, UTF-8 and pasted newlines") {
   REQUIRE(chat.finish().exit_code == 0);
 }
 
+TEST_CASE("a line of more rows than the window has left is edited on") {
+  if (!testing::has_terminals()) return;
+  ChatTerminal chat;
+  REQUIRE(chat.wait_for("> "));
+  chat.type("\x1b[200~a\rb\rc\rd\re\rf\rg\x1b[201~");
+  REQUIRE(chat.wait_for("g"));
+  chat.resize(5, 80);
+  REQUIRE(chat.wait_for("g"));  // drawn again
+  chat.type("h\x1b[Di\r");
+  REQUIRE(chat.wait_for("> "));
+  chat.resize(24, 80);
+  chat.type("/show messages\r");
+  REQUIRE(chat.wait_for("user: a\r\nb\r\nc\r\nd\r\ne\r\nf\r\ngih\r\n"));
+}
+
 TEST_CASE("the chat takes pasted lines together again after Ctrl-Z") {
   if (!testing::has_terminals()) return;
   ChatTerminal chat;

@@ -89,6 +89,25 @@ constexpr std::pair<std::string_view, const char*> kOtherWays[] = {
     {"--sampling-seq", "name them: --samplers 'top_k;top_p;temperature'"},
 };
 
+// Keys of OpenAI's API, of llama.cpp's server, of ollama and of transformers, and ours in a batch.
+constexpr std::pair<std::string_view, const char*> kRequestKeys[] = {
+    {"chat_template_kwargs", "template_args"},
+    {"custom_id", "id"},
+    {"input", "prompt"},
+    {"instructions", "system"},
+    {"max_completion_tokens", "max_tokens"},
+    {"max_new_tokens", "max_tokens"},
+    {"max_output_tokens", "max_tokens"},
+    {"mirostat_eta", "mirostat_lr"},
+    {"mirostat_tau", "mirostat_ent"},
+    {"n_predict", "max_tokens"},
+    {"num_predict", "max_tokens"},
+    {"repetition_penalty", "repeat_penalty"},
+    {"response_format", "json_schema"},
+    {"stop_sequences", "stop"},
+    {"typ_p", "typical_p"},
+};
+
 template <typename Table>
 const char* found(const Table& table, std::string_view word) {
   for (const auto& [name, value] : table) {
@@ -110,6 +129,11 @@ std::string foreign_option_hint(const CLI::App& app, std::string_view word) {
   const bool generates = app.get_option_no_throw("--ctx") != nullptr;
   const char* other = found(kOtherWays, word);
   return generates && other ? other : "";
+}
+
+std::string foreign_key(std::string_view key) {
+  const char* name = found(kRequestKeys, key);
+  return name == nullptr ? "" : name;
 }
 
 bool hides_short_option(std::string_view word) {

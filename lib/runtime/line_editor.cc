@@ -109,7 +109,7 @@ struct LineEditor::State {
         case SignalWatch::Wait::kSignal:
           return -1;
         case SignalWatch::Wait::kResized:
-          if (edit) ::el_resize(edit);
+          if (edit) resize();
           continue;
         case SignalWatch::Wait::kContinued:
           if (edit) take_terminal();
@@ -177,9 +177,28 @@ struct LineEditor::State {
     ::el_set(edit, EL_PREP_TERM, 0);
     ::el_set(edit, EL_PREP_TERM, 1);
     put(kPasteOn);
-    put("\r");  // the line is drawn from here, over itself if nobody wrote meanwhile
     ::el_resize(edit);
+    redraw();
+  }
+
+  // Draws the line from the cursor's row on: over itself if it has one and nobody wrote meanwhile.
+  void redraw() {
+    put("\r");
     ::el_set(edit, EL_REFRESH);
+  }
+
+  int rows() const {
+    int count = 0;
+    ::el_get(edit, EL_GETTC, "li", &count);
+    return count;
+  }
+
+  // libedit takes its cursor along into the new window, also to a row that it does not have, and
+  // reads beyond its memory when it moves it from there.
+  void resize() {
+    const int before = rows();
+    ::el_resize(edit);
+    if (rows() < before) redraw();
   }
 
   static unsigned char on_paste(EditLine* edit, wint_t) {

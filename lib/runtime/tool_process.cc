@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pty.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <termios.h>
@@ -161,6 +162,12 @@ void TerminalProcess::type(const std::string& keys) {
 
 void TerminalProcess::send(int signal) {
   ::kill(process_, signal);
+}
+
+void TerminalProcess::resize(int rows, int columns) {
+  const winsize size = {static_cast<unsigned short>(rows), static_cast<unsigned short>(columns), 0,
+                        0};
+  LUMEN_CHECK(::ioctl(terminal_, TIOCSWINSZ, &size) == 0);
 }
 
 void TerminalProcess::hang_up() {

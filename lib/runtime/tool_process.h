@@ -52,6 +52,8 @@ class TerminalProcess {
 
   void type(const std::string& keys);
   void send(int signal);
+  // Gives the terminal another size, of which the tool is told by SIGWINCH.
+  void resize(int rows, int columns);
   // Closes the terminal, which gives the tool SIGHUP; only finish() may follow.
   void hang_up();
   // Waits until `text` was shown after what was waited for before; false after 20 seconds.

@@ -265,6 +265,21 @@ io::Json config_of(const GgufVocabulary& vocabulary, const Tokenizer& tokenizer)
   return config;
 }
 
+// A tokenizer.json of the vocabulary, with which of its added tokens take white space along.
+std::string with_strips(std::string tokenizer_json, const GgufVocabulary& vocabulary) {
+  const auto strips = [](const std::vector<bool>& flags) {
+    return std::find(flags.begin(), flags.end(), true) != flags.end();
+  };
+  if (!strips(vocabulary.lstrip) && !strips(vocabulary.rstrip)) return tokenizer_json;
+  io::Json json = io::parse_json(tokenizer_json, "tokenizer.json");
+  for (io::Json& token : json["added_tokens"]) {
+    const auto id = token["id"].get<size_t>();
+    token["lstrip"] = bool{vocabulary.lstrip[id]};
+    token["rstrip"] = bool{vocabulary.rstrip[id]};
+  }
+  return json.dump(1) + "\n";
+}
+
 // Whether two tokenizers give the same ids: their sizes and special tokens, and the tokens of a
 // text of many kinds, each control and user-defined token in it.
 bool same_tokens(const Tokenizer& a, const Tokenizer& b, const GgufVocabulary& vocabulary) {
@@ -306,14 +321,13 @@ std::vector<TokenizerFile> tokenizer_files(const io::GgufFile& file) {
     if (has_sentencepiece_form(vocabulary)) {
       files.push_back({"tokenizer.model", sentencepiece_file(file, vocabulary, *tokenizer)});
     }
-    files.push_back({"tokenizer.json",
-                     model == "llama"
-                         ? sentencepiece_json(files[0].content, first_token(vocabulary, *tokenizer))
-                     : model == "t5"     ? unigram(file, vocabulary, *tokenizer)
-                     : model == "gemma4" ? marked_bpe(file, vocabulary, *tokenizer)
-                     : has_characters_alone(vocabulary)
-                         ? character_bpe(vocabulary, *tokenizer)
-                         : byte_level_bpe(file, vocabulary, *tokenizer)});
+    std::string json =
+        model == "llama" ? sentencepiece_json(files[0].content, first_token(vocabulary, *tokenizer))
+        : model == "t5"  ? unigram(file, vocabulary, *tokenizer)
+        : model == "gemma4"                ? marked_bpe(file, vocabulary, *tokenizer)
+        : has_characters_alone(vocabulary) ? character_bpe(vocabulary, *tokenizer)
+                                           : byte_level_bpe(file, vocabulary, *tokenizer);
+    files.push_back({"tokenizer.json", with_strips(std::move(json), vocabulary)});
     // Where merging by score is not the same as merging by rank, or a character map by clusters of
     // characters not the same as by the longest match, tokenizer.model stands alone.
     for (const TokenizerConfig beside = {config, {}, {}}; !files.empty(); files.pop_back()) {

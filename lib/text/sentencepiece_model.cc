@@ -127,6 +127,9 @@ void check_trainer(std::string_view message, SentencepieceModel& model) {
       if (model.unk_surface.size() > limits::kPieceBytes) {
         fields.malformed("the surface of the unknown token is too long");
       }
+      if (!is_valid_utf8(model.unk_surface)) {
+        fields.malformed("the surface of the unknown token is not UTF-8");
+      }
     }
     if (field.number == 35) model.byte_fallback = fields.expect(field, kVarint).value != 0;
     if (field.number >= 40 && field.number <= 43) fields.expect(field, kVarint);  // unk to pad id

@@ -132,6 +132,8 @@ TEST_CASE("Hostile sentencepiece models never reach the library", "[tokenizer_fi
   CHECK(load(good + piece("\xFF", 0, 1)) == kMalformed);
   CHECK(load(good + piece("q", std::numeric_limits<float>::quiet_NaN(), 1)) == kMalformed);
   CHECK(load(good + piece("q", 0, 9)) == kMalformed);
+  CHECK(load(good + field(2, field(44, " \xE2\x81\x87 "))) == 0);  // what is shown for <unk>
+  CHECK(load(good + field(2, field(44, "\xE2\x81"))) == kMalformed);
   CHECK(load(good + piece("hi", 0, 1)) == kMalformed);  // twice
   CHECK(load(good + "\x0A\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x7F") == kMalformed);
   CHECK(load(good + std::string(11, '\xFF')) == kMalformed);  // endless number
@@ -387,6 +389,32 @@ TEST_CASE("A vocabulary inside a GGUF file becomes files that give the same toke
       REQUIRE(copy->token_text(id) == original->token_text(id));
     }
   }
+}
+
+// GGUF does not say it: the model's name does, and tokenizer.json has to.
+TEST_CASE("Control tokens that take white space along become files that say so",
+          "[tokenizer_files]") {
+  const std::vector<std::string> tokens = {"a", "b", "Ġ", "Ċ", "<|user|>", "<|end|>"};
+  constexpr int32_t kNormal = 1, kControl = 3;
+  std::string types;  // an array as it stands in the file
+  append_raw<uint32_t>(types, 5);
+  append_raw<uint64_t>(types, tokens.size());
+  for (const std::string& token : tokens) {
+    append_raw(types, token.starts_with("<|") ? kControl : kNormal);
+  }
+  io::GgufBuilder builder = gguf("gpt2", tokens);
+  builder.strings("tokenizer.ggml.merges", {"a b"})
+      .key("general.name", "Phi-3 mini")
+      .raw("tokenizer.ggml.token_type", 9, types);
+  const auto file = io::parse_gguf(io::buffer_of(builder.finish()), "test.gguf");
+  const std::string directory = testing::temporary_directory();
+  for (const TokenizerFile& each : tokenizer_files(*file)) {
+    write(directory + "/" + each.name, each.content);
+  }
+  const char* text = "a <|user|> \nb<|end|>\n";
+  const Ids ids = {0, 2, 4, 1, 5};
+  CHECK(load_tokenizer(*file)->encode(text) == ids);
+  CHECK(load_tokenizer(directory)->encode(text) == ids);
 }
 
 TEST_CASE("Broken tokenizer files of the shared data are refused", "[tokenizer_files]") {

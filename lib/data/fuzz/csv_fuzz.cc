@@ -8,7 +8,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lumen;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  const auto lines = static_cast<int64_t>(std::count(text.begin(), text.end(), '\n')) + 1;
+  const auto lines = 1 + std::count(text.begin(), text.end(), '\n') +
+                     std::count(text.begin(), text.end(), '\r');  // at most
   data::CsvReader reader(text);
   data::CsvRow row;
   int64_t last = 0;
