@@ -426,7 +426,8 @@ TEST_CASE("Gemma 3n is trained, whole and by additions, from directories and GGU
              CHECK(tensors.contains("model.altup_unembed_projections.2.weight"));
              CHECK(tensors.at("model.layers.1.altup.correct_output_scale").shape() == Shape{32});
              const io::Json result = io::read_json(place + "/config.json");
-             CHECK(result["hidden_activation"] == "gelu_pytorch_tanh");
+             CHECK(result["activation_sparsity_pattern"] == io::Json({0.95, 0.95, 0.95}));
+             CHECK(result["altup_num_inputs"] == 4);
            }});
 }
 
