@@ -400,6 +400,8 @@ TEST_CASE("what a family may say and Lumen does not compute is refused by its ke
     CHECK(testing::contains(message, key));
   };
   refused("olmoe", "clip_qkv", 8);
+  refused("bailing_moe_v2", "score_function", "softmax");
+  refused("bailing_moe_v2", "norm_head", true);
   refused("phi", "qk_layernorm", true);
   refused("phi", "tie_word_embeddings", true);
   refused("qwen2_moe", "hidden_act", "gelu");
@@ -494,6 +496,7 @@ TEST_CASE("configs of mixtures that say what cannot be are refused by the key") 
   refused("exaone_moe", "n_group", 3);
   refused("exaone_moe", "layer_types", {"full_attention"});
   refused("dots1", "topk_group", 2);
+  refused("bailing_moe_v2", "n_group", 3);
   refused("dots1", "sliding_window", -1);
 }
 

@@ -307,6 +307,11 @@ CASES = {
                                    "moe_intermediate_size": 12, "n_shared_experts": 2, "n_group": 4,
                                    "topk_group": 2, "use_qk_norm": True, "norm_topk_prob": False,
                                    "routed_scaling_factor": 2.5, "first_k_dense_replace": 0}),
+    # Ling 2.0, which is not in transformers: GLM-4.5 by other names.
+    "ling": ("Glm4Moe", {"head_dim": 8, "n_routed_experts": 8, "num_experts_per_tok": 3,
+                         "moe_intermediate_size": 12, "n_shared_experts": 2, "n_group": 4,
+                         "topk_group": 2, "use_qk_norm": True, "routed_scaling_factor": 2.5,
+                         "first_k_dense_replace": 1, "rms_norm_eps": 1e-6}),
     "exaone4": ("Exaone4", {"sliding_window": None, "layer_types": [GLOBAL, GLOBAL],
                             "rope_theta": 1e6, "rope_scaling": LLAMA3,
                             "tie_word_embeddings": True}),
@@ -431,6 +436,38 @@ def parameters(model):
             if ".visual." not in name]
 
 
+def as_ling(values):
+    """The tensors of a GLM-4.5 as Ling 2.0 has them, with one matrix for queries, keys and values."""
+    result = {}
+    for name, value in values.items():
+        place, found, part = name.partition(".self_attn.")
+        if found and part[:2] in ("k_", "v_") and part.endswith("_proj.weight"):
+            continue
+        if part == "q_proj.weight":
+            value = torch.cat([values[f"{place}.self_attn.{x}_proj.weight"] for x in "qkv"])
+        for own, there in ((".self_attn.q_proj", ".attention.query_key_value"),
+                           (".self_attn.o_proj", ".attention.dense"),
+                           (".self_attn.q_norm", ".attention.query_layernorm"),
+                           (".self_attn.k_norm", ".attention.key_layernorm"),
+                           (".gate.e_score_correction_bias", ".gate.expert_bias")):
+            name = name.replace(own, there)
+        result[name] = value
+    return result
+
+
+def ling_config(config):
+    same = ("hidden_size", "intermediate_size", "moe_intermediate_size", "num_hidden_layers",
+            "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size", "n_group",
+            "topk_group", "num_experts_per_tok", "routed_scaling_factor", "first_k_dense_replace",
+            "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings")
+    rope = config["rope_parameters"]
+    return {key: config[key] for key in same} | {
+        "model_type": "bailing_moe_v2", "num_experts": config["n_routed_experts"],
+        "num_shared_experts": config["n_shared_experts"], "rope_theta": rope["rope_theta"],
+        "rotary_dim": int(config["head_dim"] * rope["partial_rotary_factor"]),
+        "use_qk_norm": config["use_qk_norm"], "use_qkv_bias": config["attention_bias"]}
+
+
 def trained(model):
     return [(name, p) for name, p in parameters(model) if p.requires_grad]
 
@@ -497,8 +534,13 @@ def main():
         of_used = {n: g for n, g in zip(wanted, gradients) if g is not None}
         stored = json.loads(config.to_json_string())  # as in a file, where no number is infinite
         configs[label] = stored | {"model_type": config.model_type}
+        is_ling = label == "ling"
+        if is_ling:
+            configs[label] = ling_config(stored)
         values = by_expert(kind, state)
         of_weights = by_expert(kind, of_used)
+        if is_ling:
+            values, of_weights = as_ling(values), as_ling(of_weights)
         values |= {f"gradient/{n}": g for n, g in of_weights.items()}
         values |= {f"balance/{n}": g for n, g in by_expert(kind, balance(model, tokens)).items()}
         values |= {"tokens": tokens.int(), "logits": logits}

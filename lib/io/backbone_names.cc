@@ -18,7 +18,8 @@ struct OwnNames {
 constexpr OwnNames kOwnNames[] = {
     {"nemotron_h", "backbone.", "embeddings.", "norm_f.", "lm_head."},
     {"mamba2", "backbone.", "embeddings.", "norm_f.", "lm_head."},
-    {"gpt_neox", "gpt_neox.", "embed_in.", "final_layer_norm.", "embed_out."}};
+    {"gpt_neox", "gpt_neox.", "embed_in.", "final_layer_norm.", "embed_out."},
+    {"bailing_moe_v2", "model.", "word_embeddings.", "norm.", "lm_head."}};
 constexpr std::string_view kEmbedding = "embed_tokens.", kNorm = "norm.", kHead = "lm_head.";
 
 bool is_part(const Json& config) {

@@ -504,6 +504,7 @@ struct Family {
 constexpr Family kFamilies[] = {
     {"apertus", complete_apertus},
     {"arcee", complete_arcee},
+    {"bailing_moe_v2", complete_bailing_moe_v2},
     {"cohere", complete_cohere},
     {"cohere2", complete_cohere2},
     {"deepseek_v2", complete_deepseek_v2},

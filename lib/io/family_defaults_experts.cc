@@ -34,6 +34,19 @@ void set_dense_layers(Json& config) {
   config["mlp_only_layers"] = std::move(dense);
 }
 
+// The rotary_dim of a config as partial_rotary_factor.
+void read_rotary_dim(Json& config) {
+  if (find_value(config, "rotary_dim") == nullptr) return;
+  const int64_t head_dim = get_int(config, "head_dim", 1, limits::kDim);
+  const int64_t rotary_dim = get_int(config, "rotary_dim", 1, head_dim);
+  const double part = static_cast<double>(rotary_dim) / static_cast<double>(head_dim);
+  set_default(config, "partial_rotary_factor", part);
+  if (const double said = get_number(config, "partial_rotary_factor", 0, 1); said != part) {
+    fail(ErrorKind::kMalformed, "rotary_dim ", rotary_dim, " is not partial_rotary_factor ", said,
+         " of head_dim ", head_dim);
+  }
+}
+
 }  // namespace
 
 void rename_count(Json& config, const char* from, const char* to, int64_t unsaid) {
@@ -165,15 +178,7 @@ void complete_minimax_m2(Json& config) {
                         {"num_local_experts", 256},
                         {"num_experts_per_tok", 8},
                         {"tie_word_embeddings", false}});
-  if (find_value(config, "rotary_dim") == nullptr) return;
-  const int64_t head_dim = get_int(config, "head_dim", 1, limits::kDim);
-  const int64_t rotary_dim = get_int(config, "rotary_dim", 1, head_dim);
-  const double part = static_cast<double>(rotary_dim) / static_cast<double>(head_dim);
-  set_default(config, "partial_rotary_factor", part);
-  if (const double said = get_number(config, "partial_rotary_factor", 0, 1); said != part) {
-    fail(ErrorKind::kMalformed, "rotary_dim ", rotary_dim, " is not partial_rotary_factor ", said,
-         " of head_dim ", head_dim);
-  }
+  read_rotary_dim(config);
 }
 
 // As OlmoeConfig has it.
@@ -223,6 +228,33 @@ void complete_exaone_moe(Json& config) {
                         {"first_k_dense_replace", 1}});
   config["n_shared_experts"] = get_int(config, "num_shared_experts", 0, limits::kExperts);
   complete_exaone4(config);
+  set_dense_layers(config);
+}
+
+// As BailingMoeV2Config has it. The code beside it makes the chosen experts' weights add up to 1
+// whatever norm_topk_prob says, unless a token goes through one.
+void complete_bailing_moe_v2(Json& config) {
+  set_defaults(config, {{"vocab_size", 157184},
+                        {"hidden_size", 2048},
+                        {"intermediate_size", 5120},
+                        {"num_hidden_layers", 20},
+                        {"num_attention_heads", 16},
+                        {"num_key_value_heads", 4},
+                        {"head_dim", 128},
+                        {"max_position_embeddings", 32768},
+                        {"rope_theta", 600000},
+                        {"num_experts", 256},
+                        {"num_shared_experts", 1},
+                        {"num_experts_per_tok", 8},
+                        {"moe_intermediate_size", 512},
+                        {"n_group", 8},
+                        {"topk_group", 4},
+                        {"first_k_dense_replace", 1},
+                        {"tie_word_embeddings", false}});
+  read_rotary_dim(config);
+  config["n_routed_experts"] = Json(config["num_experts"]);
+  config["n_shared_experts"] = get_int(config, "num_shared_experts", 0, limits::kExperts);
+  config["norm_topk_prob"] = get_int(config, "num_experts_per_tok", 1, limits::kExperts) > 1;
   set_dense_layers(config);
 }
 

@@ -483,6 +483,32 @@ TEST_CASE("a config of Granite 4.0 is completed as its class has it") {
       "layer_types: layer 0 is the string 'conv'; known: attention, mamba"));
 }
 
+TEST_CASE("a config of Ling 2.0 is completed as the class beside it has it, by either name") {
+  const auto config = [](const std::string& keys) {
+    return open_model(make_directory(str("{", keys, kSizes, "}"),
+                                     {"model.word_embeddings.weight", "lm_head.weight"}));
+  };
+  const ModelFiles ling = config(R"("model_type": "bailing_moe",
+      "architectures": ["BailingMoeV2ForCausalLM"], "rotary_dim": 64, "norm_topk_prob": false,)");
+  CHECK(ling.config["model_type"] == "bailing_moe_v2");
+  CHECK(ling.tensors.contains("model.embed_tokens.weight"));
+  CHECK(ling.config["partial_rotary_factor"] == 0.5);
+  CHECK(ling.config["num_experts"] == 256);
+  CHECK(ling.config["n_shared_experts"] == 1);
+  CHECK(ling.config["n_group"] == 8);
+  CHECK(ling.config["norm_topk_prob"] == true);  // which the class disregards
+  CHECK(ling.config["mlp_only_layers"] == Json::array({0}));
+  CHECK(stored_name(ling.config, "model.embed_tokens.weight") == "model.word_embeddings.weight");
+  const Json other = config(R"("model_type": "bailing_moe_v2", "partial_rotary_factor": 0.25,
+      "num_shared_experts": 2, "num_experts_per_tok": 1, "first_k_dense_replace": 0,)")
+                         .config;
+  CHECK(other["partial_rotary_factor"] == 0.25);
+  CHECK(other["n_shared_experts"] == 2);
+  CHECK(other["norm_topk_prob"] == false);
+  CHECK(other["mlp_only_layers"].empty());
+  CHECK(config(R"("model_type": "bailing_moe_v2",)").config["rope_theta"] == 600000);
+}
+
 TEST_CASE("a config of Gemma 3n is completed as its class has it, widths of layers apart") {
   const auto config = [](const std::string& keys) {
     return open_model(make_directory(

@@ -267,6 +267,14 @@ constexpr auto kExaoneCorrection =
 constexpr auto kExaoneMoe = both(kExaoneCorrection, kSharedExperts);
 constexpr auto kDeepseek = both(kLatent, kCorrected);
 constexpr auto kGlm4Moe = both(kSeedOss, kCorrected);
+constexpr auto kLingAttention = std::to_array<Renaming>({
+    {"attn_qkv", "attention.query_key_value"},
+    {"attn_output", "attention.dense"},
+    {"attn_q_norm", "attention.query_layernorm"},
+    {"attn_k_norm", "attention.key_layernorm"},
+    {"exp_probs_b.bias", "mlp.gate.expert_bias"},
+});
+constexpr auto kLing = both(kLingAttention, kSharedExperts);
 constexpr auto kErnieMoe = both(kStatics, kSharedExperts);
 
 constexpr auto kLfm2 = std::to_array<Renaming>({
@@ -363,6 +371,7 @@ constexpr Architecture kArchitectures[] = {
      .rotary = RotaryRows::kPairs,
      .own_tensors = kDeepseek,
      .keys = LayerKeys::kLatent},
+    {"bailingmoe2", "bailing_moe_v2", RotaryRows::kHalves, kLing},
     {"dots1", "dots1", RotaryRows::kHalves, kCorrected},
     {"ernie4_5", "ernie4_5", RotaryRows::kPairs},
     {"ernie4_5-moe", "ernie4_5_moe", RotaryRows::kPairs, kErnieMoe},

@@ -152,6 +152,25 @@ void write_dots1(const Json& config, const KeyWriter& keys) {
   write_glm4moe(config, keys);
 }
 
+void read_bailingmoe2(const ArchitectureKeys& keys, Json& config) {
+  read_glm4moe(keys, config);
+  config["num_shared_experts"] = Json(config["n_shared_experts"]);
+}
+
+void write_bailingmoe2(const Json& config, const KeyWriter& keys) {
+  constexpr const char* kName = "bailingmoe2";
+  require_own_output(config);
+  for (const char* key : {"use_bias", "use_qkv_bias"}) require_no_bias(config, key);
+  if (!get_bool(config, "use_qk_norm", true)) {
+    cannot_write(kName, "use_qk_norm false", "look for norms of heads in every layer");
+  }
+  if (get_int(config, "n_shared_experts", 0, limits::kExperts, 0) == 0) {
+    cannot_write(kName, "num_shared_experts 0", "look for some in every layer with experts");
+  }
+  keys.integer(kSharedLength, get_int(config, "moe_intermediate_size", 1, limits::kDim));
+  write_glm4moe(config, keys);
+}
+
 // The chosen experts' weights add up to 1 in all files.
 void read_lfm2moe(const ArchitectureKeys& keys, Json& config) {
   read_convolutions(keys, config);

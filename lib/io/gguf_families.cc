@@ -251,6 +251,7 @@ constexpr Own kOwn[] = {
     {"qwen3vl", read_qwen3vl, write_qwen3vl},
     {"qwen3vlmoe", read_qwen3vlmoe, write_qwen3vlmoe},
     {"deepseek2", read_deepseek2, write_deepseek2},
+    {"bailingmoe2", read_bailingmoe2, write_bailingmoe2},
     {"dots1", read_dots1, write_dots1},
     {"chatglm", read_glm4, write_no_more},
     {"glm4", read_glm4, write_no_more},

@@ -173,11 +173,18 @@ double longrope_attention(int64_t original, double times) {
 
 namespace {
 
-// Another name of DeepSeek-V3, which transformers does not have; Qwen2-VL and Qwen2.5-VL as they
-// were published, with the keys of the language model beside the others.
+// Another name of DeepSeek-V3, which transformers does not have; Ling 2.0, whose files have the
+// name of its first version and a class of its own; Qwen2-VL and Qwen2.5-VL as they were published,
+// with the keys of the language model beside the others.
 Json with_known_type(Json config) {
   const Json* type = find_value(config, "model_type");
   if (type == nullptr) return config;
+  const Json* classes = find_value(config, "architectures");
+  const bool is_ling = classes != nullptr && *classes == Json::array({"BailingMoeV2ForCausalLM"});
+  if (*type == "bailing_moe" && is_ling) {
+    config["model_type"] = "bailing_moe_v2";
+    return config;
+  }
   if (*type == "kimi_k2") config["model_type"] = "deepseek_v3";
   if (*type == "qwen2_vl" || *type == "qwen2_5_vl") {
     config["model_type"] = type->get<std::string>() + "_text";

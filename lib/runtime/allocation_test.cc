@@ -190,6 +190,7 @@ TEST_CASE("decoding a token with latent attention and experts of groups allocate
   REQUIRE(allocations_of("glm4_moe") == 0);
   REQUIRE(allocations_of("minimax_m2") == 0);
   REQUIRE(allocations_of("dots1") == 0);
+  REQUIRE(allocations_of("bailing_moe_v2") == 0);
   REQUIRE(allocations_of("hunyuan_v1_moe") == 0);
   REQUIRE(allocations_of("exaone_moe") == 0);
 }

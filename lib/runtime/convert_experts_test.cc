@@ -21,9 +21,9 @@ namespace lumen::runtime {
 using lumen::testing::relative_error;
 
 TEST_CASE("experts are quantised together, their router is not") {
-  for (const char* type :
-       {"mixtral", "qwen3_moe", "qwen2_moe", "olmoe", "qwen3_5_moe_text", "qwen3_next", "lfm2_moe",
-        "ernie4_5_moe", "glm4_moe", "minimax_m2", "dots1", "hunyuan_v1_moe", "exaone_moe"}) {
+  for (const char* type : {"mixtral", "qwen3_moe", "qwen2_moe", "olmoe", "qwen3_5_moe_text",
+                           "qwen3_next", "lfm2_moe", "ernie4_5_moe", "glm4_moe", "minimax_m2",
+                           "dots1", "bailing_moe_v2", "hunyuan_v1_moe", "exaone_moe"}) {
     const models::ModelDef& def = models::find_model_def({{"model_type", type}});
     io::Json config = tiny_config(type);
     make_sayable(config);
@@ -315,6 +315,7 @@ TEST_CASE("corrections of scores are kept in float32, layers that guess tokens a
        {4},
        {"model.layers.2.eh_proj.weight", "model.layers.2.mlp.experts.0.up_proj.weight"}},
       {"dots1", "mlp.gate.e_score_correction_bias", {4}, {}},
+      {"bailing_moe_v2", "mlp.gate.expert_bias", {4}, {}},
       {"exaone_moe",
        "mlp.e_score_correction_bias",
        {4},

@@ -127,6 +127,15 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
                "attn_logit_softcapping null cannot be written as GGUF for gemma2, where it is 50"));
   CHECK(contains(refused("gemma3_text", {{"final_logit_softcapping", 30}}),
                  "final_logit_softcapping cannot be written as GGUF for gemma3"));
+  for (const auto& [key, value] : {std::pair<const char*, io::Json>("use_bias", true),
+                                   {"use_qkv_bias", true},
+                                   {"use_qk_norm", false},
+                                   {"n_shared_experts", 0},
+                                   {"tie_word_embeddings", true}}) {
+    CHECK(contains(
+        refused("bailing_moe_v2", {{key, value}, {"num_shared_experts", key[0] == 'n' ? 0 : 1}}),
+        "cannot be written as GGUF for bailingmoe2"));
+  }
   for (const auto& [key, value, why] :
        {std::tuple<const char*, io::Json, const char*>("final_logit_softcapping", 20,
                                                        "final_logit_softcapping 20"),

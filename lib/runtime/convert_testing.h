@@ -142,6 +142,10 @@ inline void make_sayable(io::Json& config) {
     config["tie_word_embeddings"] = true;
     for (const char* key : {"attention_bias", "use_qk_norm"}) config.erase(key);
   }
+  if (type == "bailing_moe_v2") {
+    config["tie_word_embeddings"] = false;
+    for (const char* key : {"use_bias", "use_qkv_bias", "use_qk_norm"}) config.erase(key);
+  }
   if (type.starts_with("hunyuan") || type == "dots1") config.erase("attention_bias");
   if (type == "dots1") config["sliding_window"] = nullptr;
   if (type == "seed_oss" || type.starts_with("ernie4_5")) {

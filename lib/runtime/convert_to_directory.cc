@@ -67,6 +67,7 @@ std::string_view architecture_class(const std::string& model_type) {
       {"deepseek_v3", "DeepseekV3ForCausalLM"},
       {"glm4_moe_lite", "Glm4MoeLiteForCausalLM"},
       {"glm4_moe", "Glm4MoeForCausalLM"},
+      {"bailing_moe_v2", "BailingMoeV2ForCausalLM"},
       {"dots1", "Dots1ForCausalLM"},
       {"lfm2", "Lfm2ForCausalLM"},
       {"lfm2_moe", "Lfm2MoeForCausalLM"},

@@ -25,6 +25,7 @@
 #include "lib/runtime/output.h"
 #include "lib/runtime/stored_layout.h"
 #include "lib/text/gguf_keys.h"
+#include "models/decoder_lm.h"
 
 namespace lumen::runtime {
 namespace {
@@ -92,6 +93,26 @@ Array of_gguf_shape(const io::Json& config, const std::string& gguf_name, const 
   return array.reshaped({shape[0], shape[2]});
 }
 
+// Readers of Gemma 3n look for keys and values in every layer, also where those of an earlier one
+// are used: those of that one, if the directory has none.
+void add_unused_keys(const io::ModelFiles& files, std::vector<SourceTensor>& tensors) {
+  if (io::get_string(files.config, "model_type") != "gemma3n_text") return;
+  const std::vector<int64_t> keys_of =
+      models::shared_keys_of(files.config, io::layer_windows(files.config));
+  for (int64_t i = 0; i < std::ssize(keys_of); ++i) {
+    if (keys_of[static_cast<size_t>(i)] == i) continue;
+    for (const char* part : {"k_proj", "v_proj", "k_norm"}) {
+      const auto name = [&](int64_t layer) {
+        return str("model.layers.", layer, ".self_attn.", part, ".weight");
+      };
+      if (files.tensors.contains(name(i))) continue;
+      const std::string source = name(keys_of[static_cast<size_t>(i)]);
+      tensors.push_back(
+          {source, io::gguf_tensor_name(name(i), "gemma3n"), files.tensors.at(source)});
+    }
+  }
+}
+
 // Sets the metadata of a Hugging Face directory; returns its tensors. Those that another program
 // packed keep their types with `keep_packed`.
 std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
@@ -148,6 +169,7 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
       rows.input_rows = nn::input_rows(files.config, part);
     }
   }
+  add_unused_keys(files, tensors);
   // An output that is the embedding times another number is a tensor of its own there, and so it is
   // for readers of GPT-2.
   const std::string embedding = io::hugging_face_name("token_embd.weight", architecture);

@@ -427,7 +427,8 @@ TEST_CASE("Gemma 3n is trained, whole and by additions, from directories and GGU
              CHECK(tensors.contains("model.altup_unembed_projections.2.weight"));
              CHECK(tensors.at("model.layers.1.altup.correct_output_scale").shape() == Shape{32});
              const io::Json result = io::read_json(place + "/config.json");
-             CHECK(result["hidden_activation"] == "gelu_pytorch_tanh");
+             CHECK(result["activation_sparsity_pattern"] == io::Json({0.95, 0.95, 0.95}));
+             CHECK(result["altup_num_inputs"] == 4);
            }});
 }
 
@@ -498,6 +499,12 @@ TEST_CASE("mixtures with corrections of scores are trained, whole and by additio
        "mlp.experts.2.up_proj",
        "mlp.gate.e_score_correction_bias",
        {{"n_routed_experts", 3}, {"n_shared_experts", 1}, {"first_k_dense_replace", 1}}},
+      {"bailing_moe_v2",
+       R"("up_proj", "query_key_value")",
+       "mlp.up_proj",
+       "mlp.experts.2.up_proj",
+       "mlp.gate.expert_bias",
+       {{"n_group", 1}, {"topk_group", 1}}},
       {"exaone_moe",
        R"("up_proj", "q_proj")",
        "mlp.up_proj",
@@ -517,7 +524,8 @@ TEST_CASE("mixtures with corrections of scores are trained, whole and by additio
     for (const char* key : {"num_local_experts", "mlp_only_layers", "sliding_window"}) {
       config.erase(key);
     }
-    const bool lfm = one.type == std::string("lfm2_moe");
+    // Whose experts are modules of their own.
+    const bool lfm = one.type == std::string("lfm2_moe"), ling = one.type[0] == 'b';
     const std::string base = random_base(config);
     std::vector<float> merged;
     for (const bool merge : {true, false}) {
@@ -539,8 +547,8 @@ TEST_CASE("mixtures with corrections of scores are trained, whole and by additio
       CHECK(adapter.contains(str("base_model.model.model.layers.0.", one.mlp, ".lora_A.weight")));
       for (const auto& [name, array] : adapter) CHECK(name.find(".experts.") == name.npos);
       const io::Json peft = io::read_json(place + "/adapter_config.json");
-      CHECK(peft.contains("target_parameters") != lfm);
-      if (!lfm) {  // by this name PEFT takes experts for meant
+      CHECK(peft.contains("target_parameters") == !(lfm || ling));
+      if (!lfm && !ling) {  // by this name PEFT takes experts for meant
         CHECK(peft["target_parameters"] ==
               io::Json::array({"model.layers.0.mlp.up_proj.weight",
                                "model.layers.1.mlp.shared_experts.up_proj.weight"}));
