@@ -86,6 +86,8 @@ CASES = {
     "head": ("llama", {"target_modules": QV + ["lm_head"]}),
     "dora": ("qwen2", {"target_modules": QV + ["up_proj"], "use_dora": True}),
     "dora-embedding": ("llama", {"target_modules": ["embed_tokens", "k_proj"], "use_dora": True}),
+    "embedding-untied": ("qwen2", {"target_modules": ["embed_tokens", "o_proj"],
+                                   "rank_pattern": {"embed_tokens": 3}}),
     "conv1d": ("gpt2", {"target_modules": ["c_attn", "c_proj"], "fan_in_fan_out": True,
                         "rank_pattern": {"mlp.c_proj": 1}}),
     "conv1d-dora": ("gpt2", {"target_modules": ["c_attn", "c_proj", "wte"], "fan_in_fan_out": True,
@@ -99,6 +101,7 @@ CASES = {
     "gptoss-experts": ("gptoss", {
         "target_modules": QV, "alpha_pattern": {"experts.down_proj": 1},
         "target_parameters": ["experts.down_proj", "experts.gate_up_proj", "router.weight"]}),
+    "experts-saved": ("gptoss", {"target_modules": QV, "modules_to_save": ["experts"]}),
     "deepseek3-experts": ("deepseek3", {
         "target_modules": ["kv_b_proj"], "rank_pattern": {"experts.gate_up_proj": 1},
         "target_parameters": BOTH + ["shared_experts.up_proj.weight"]}),
