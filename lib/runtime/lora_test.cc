@@ -257,6 +257,11 @@ TEST_CASE("an adapter of mlx-lm is the one that PEFT would have saved") {
   CHECK(values(read().replaced.at(norm)) == values(counting({4})));
   tensors[norm] = Array::zeros(DType::kI32, {4});
   CHECK(contains(refusal(ErrorKind::kMalformed, read), "is of i32 [4], expected a tensor of"));
+  CHECK(contains(refusal(ErrorKind::kUnsupported,
+                         [&] {
+                           read({{"model_type", "falcon_h1"}});
+                         }),
+                 "an adapter of mlx-lm to a Falcon-H1"));
   config["fine_tune_type"] = "other";
   CHECK(contains(refusal(ErrorKind::kUnsupported, read), "mlx_lm.fuse"));
 }

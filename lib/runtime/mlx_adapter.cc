@@ -130,6 +130,11 @@ io::Json peft_config(const io::Json& mlx_config) {
 
 NamedArrays peft_tensors(const io::Json& mlx_config, const io::Json& model_config,
                          const NamedArrays& mlx_tensors) {
+  if (io::get_string(model_config, "model_type", "") == "falcon_h1") {
+    fail(ErrorKind::kUnsupported,
+         "an adapter of mlx-lm to a Falcon-H1, of which mlx-lm has the multipliers in its weights",
+         kFuse);
+  }
   if (io::get_string(mlx_config, kKind) == kWhole) return whole_tensors(model_config, mlx_tensors);
   NamedArrays tensors;
   for (const auto& [name, array] : mlx_tensors) {
