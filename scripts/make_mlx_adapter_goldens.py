@@ -28,6 +28,7 @@ CASES = {
     "lora-mixtral": ("mixtral", "lora", 1),
     "lora-gptoss": ("gptoss", "lora", 1),
     "lora-deepseek3": ("deepseek3", "lora", 2),
+    "lora-qwen3next": ("qwen3next", "lora", 2),
     "lora-lfm2moe": ("lfm2moe", "lora", 2),
     "lora-phimoe": ("phimoe", "lora", 1),
     "lora-gemma4": ("gemma4", "lora", 1),
@@ -36,6 +37,7 @@ CASES = {
     "full-mixtral": ("mixtral", "full", 1),
     "full-gptoss": ("gptoss", "full", 1),
     "full-deepseek3": ("deepseek3", "full", 1),
+    "full-qwen3next": ("qwen3next", "full", 2),
     "full-lfm2moe": ("lfm2moe", "full", 2),
     "full-gemma4": ("gemma4", "full", 1),
     "full-nemotron": ("nemotron", "full", 3),
@@ -67,6 +69,7 @@ def older(config):
     layers = config.get("per_layer_config", {}).values()
     dims = [layer["head_dim"] for layer in layers if "head_dim" in layer]
     return {"rope_theta": rope.get("rope_theta", 1e4), "num_experts": experts,
+            "partial_rotary_factor": rope.get("partial_rotary_factor", 1.0),
             "global_head_dim": max(dims, default=config.get("head_dim"))} | config
 
 

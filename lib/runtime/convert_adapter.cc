@@ -1,4 +1,5 @@
 // lumen-convert ADAPTER OUTPUT: LoRA adapters as PEFT has them to GGUF, and back.
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -9,6 +10,7 @@
 #include "lib/io/gguf_adapter.h"
 #include "lib/io/hf_cache.h"
 #include "lib/io/mapped_file.h"
+#include "lib/nn/conv1d.h"
 #include "lib/nn/fused_layers.h"
 #include "lib/nn/head_order.h"
 #include "lib/nn/multipliers.h"
@@ -43,6 +45,37 @@ std::string base_name(const std::string& path, const ConvertOptions& options) {
   return base;
 }
 
+bool have_same_numbers(const Array& a, const Array& b) {
+  const bool are_numbers = is_float(b.dtype()) || is_quantized(b.dtype());
+  if (a.shape() != b.shape() || !are_numbers) return false;
+  const Array x = nn::float32_copy(a), y = nn::float32_copy(b);
+  return std::ranges::equal(x.as<float>(), y.as<float>());
+}
+
+// Takes the addition to the embedding, which is no layer for checked_parameters, out of the
+// adapter. Throws unless it fits.
+void take_embedding(LoraAdapter& adapter, const NamedArrays& model_tensors) {
+  for (const std::string name : kEmbeddings) {
+    const std::string place = name.substr(0, name.rfind('.') + 1);
+    const auto a = adapter.tensors.extract(str(place, kLoraA));
+    const auto b = adapter.tensors.extract(str(place, kLoraB));
+    if (a.empty() && b.empty()) continue;
+    const auto found = model_tensors.find(name);
+    if (found == model_tensors.end()) {
+      fail(ErrorKind::kMismatch, "the adapter has an addition to ", quoted(name),
+           ", the model has no such tensor");
+    }
+    const Shape& weight = found->second.shape();
+    const int64_t rank = adapter.options.of(place).rank;
+    const bool fits = !a.empty() && !b.empty() && a.mapped().shape() == Shape{rank, weight[0]} &&
+                      b.mapped().shape() == Shape{weight[1], rank};
+    if (fits) continue;
+    fail(ErrorKind::kMismatch, "the addition to ", quoted(name), " has not the shapes ",
+         to_string(Shape{rank, weight[0]}), " and ", to_string(Shape{weight[1], rank}),
+         " that the model needs");
+  }
+}
+
 // The adapter in `path`, with rows of q and k in the order that the output has. Throws unless the
 // base takes it, as what is wrong could not be seen in the result; and kUnsupported for tensors in
 // the place of the model's own.
@@ -66,18 +99,25 @@ LoraAdapter checked_adapter(const std::string& path, io::ModelFiles base, bool t
     check_complete(own, base.tensors);
     constexpr const char* kInstead =
         ": work the adapter into the model (lumen-convert MODEL OUTPUT --lora ADAPTER)";
+    // PEFT saves an embedding beside the addition to it.
+    std::erase_if(adapter.replaced, [&](const auto& tensor) {
+      const auto found = base.tensors.find(tensor.first);
+      return found != base.tensors.end() && have_same_numbers(tensor.second, found->second);
+    });
     if (!adapter.replaced.empty()) {
       fail(ErrorKind::kUnsupported, "has ", quoted(adapter.replaced.begin()->first),
            " in the place of the model's own, not an addition", kInstead);
     }
+    // Of a head that is the embedding llama.cpp would take the addition for the head's, too.
+    const bool is_tied = to_gguf && io::get_bool(base.config, "tie_word_embeddings", false);
     for (const std::string& place : places_in_weights(adapter)) {
-      const bool is_addition =
-          io::expert_number(place) && !adapter.tensors.contains(str(place, kMagnitude));
-      if (is_addition) continue;
+      const bool has_magnitude = adapter.tensors.contains(str(place, kMagnitude));
+      if (!has_magnitude && !(is_embedding(place) && is_tied)) continue;
       fail(ErrorKind::kUnsupported, "has an addition to ", quoted(place + "weight"),
            " that can only be in the weight itself", kInstead);
     }
     require_finite(adapter.tensors, pool);
+    take_embedding(own, base.tensors);
   });
   untie_head(own, base.config, base.tensors);
   checked_parameters(base, &own);
@@ -118,7 +158,11 @@ void write_adapter_file(LoraAdapter adapter, const io::ModelFiles& base,
     if (gguf_name.empty()) {
       fail(ErrorKind::kUnsupported, "tensor ", quoted(name), " has no name in GGUF");
     }
-    writer.add(gguf_name, nn::stored_as(array, requested_type(options).matrices));
+    // llama.cpp looks rows of an embedding's A up.
+    const bool is_turned =
+        name.ends_with(kLoraA) && is_embedding(name.substr(0, name.size() - kLoraA.size()));
+    const Array own = is_turned ? nn::turned(array) : array;
+    writer.add(gguf_name, nn::stored_as(own, requested_type(options).matrices));
   }
   writer.write(*options.output);
 }
@@ -158,6 +202,19 @@ std::string stored_place(const io::Json& config, const std::string& place) {
   return stored.substr(0, stored.size() - kLoraA.size());
 }
 
+// Additions with the names that PEFT has for those to an embedding.
+NamedArrays with_embedding_names(const io::Json& config, NamedArrays tensors) {
+  for (const std::string name : kEmbeddings) {
+    const std::string place = stored_place(config, name.substr(0, name.rfind('.') + 1));
+    for (const auto& [factor, own] :
+         {std::pair(kLoraA, "lora_embedding_A"), std::pair(kLoraB, "lora_embedding_B")}) {
+      auto found = tensors.extract(str(place, factor));
+      if (!found.empty()) tensors[str(place, own)] = std::move(found.mapped());
+    }
+  }
+  return tensors;
+}
+
 // The adapter with the names that the modules of transformers have.
 LoraAdapter with_stored_names(LoraAdapter adapter, const io::Json& config) {
   adapter.tensors = with_stored_names(config, std::move(adapter.tensors));
@@ -188,7 +245,7 @@ void write_adapter_directory(LoraAdapter own, const io::ModelFiles& base,
     config["rank_pattern"][layer] = own.rank;
     if (alpha_of(own) != alpha) config["alpha_pattern"][layer] = alpha_of(own);
   }
-  NamedArrays tensors = adapter.tensors;
+  NamedArrays tensors = with_embedding_names(base.config, adapter.tensors);
   tensors.merge(experts.tensors);
   OutputDirectory output(*options.output, options.force);
   output.publish([&](const std::string& directory) {

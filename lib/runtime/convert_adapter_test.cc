@@ -476,9 +476,21 @@ TEST_CASE("an adapter that GGUF cannot say, or for another model, is refused") {
   CHECK(contains(refused(ErrorKind::kCannotCreate, options), "is the model itself"));
   options.model = adapter_directory(
       directory, layers, io::Json::object(), "",
-      {{"model.norm.weight", io::open_model(directory).tensors.at("model.norm.weight")}});
+      {{"model.norm.weight",
+        waves(io::open_model(directory).tensors.at("model.norm.weight").shape(), 1)}});
   options.output = place + "/c.gguf";
   CHECK(contains(refused(ErrorKind::kUnsupported, options), "'model.norm.weight' in the place of"));
+  io::Json tied = llama.tiny_configs()[0];
+  tied["tie_word_embeddings"] = true;
+  options.base = model_directory(llama, tied, kind);
+  const std::string embedding = "model.embed_tokens";
+  const int64_t dim = tied["hidden_size"];
+  options.model = adapter_directory(*options.base, {}, io::Json::object(), "",
+                                    {{embedding + ".lora_embedding_A", waves({2, 320}, 1)},
+                                     {embedding + ".lora_embedding_B", waves({dim, 2}, 1)}});
+  options.output = place + "/d.gguf";  // whose head is the embedding
+  CHECK(contains(refused(ErrorKind::kUnsupported, options),
+                 "an addition to 'model.embed_tokens.weight' that can only be in the weight"));
 }
 
 }  // namespace lumen::runtime

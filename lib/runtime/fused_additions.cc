@@ -220,7 +220,8 @@ LayerAdditions take_experts(const nn::LoraOptions& options, NamedArrays& tensors
     if (!expert) return false;
     const bool is_a = name.ends_with(kLoraA);
     if (!is_a && !name.ends_with(kLoraB)) {
-      fail(ErrorKind::kUnsupported, quoted(name), " has no form beside an addition to all experts");
+      fail(ErrorKind::kUnsupported, "neither PEFT nor GGUF has a form for ", quoted(name),
+           " beside the additions to all experts");
     }
     const std::string place = name.substr(0, name.size() - kLoraA.size());
     const std::string path = place.substr(0, place.size() - 1);
@@ -325,6 +326,9 @@ void unstack_additions(const io::Json& model_config, NamedArrays& tensors) {
     return true;
   });
   tensors.merge(parts);
+  if (parts.empty()) return;
+  fail(ErrorKind::kMalformed, "the addition ", quoted(parts.begin()->first),
+       " is there twice, alone and in one to all experts");
 }
 
 void stack_additions(const io::Json& model_config, std::string_view architecture,
@@ -336,6 +340,10 @@ void stack_additions(const io::Json& model_config, std::string_view architecture
     if (joins) {
       const std::vector<std::string> names = matrices_of(model_config, kGateUp);
       ExpertAdditions parts[2] = {std::move(matrices[names[0]]), std::move(matrices[names[1]])};
+      for (const int part : {0, 1}) {
+        const std::string place = str(layer, kAll, names[static_cast<size_t>(part)], ".weight");
+        if (!parts[part].empty()) require_alike(place, experts, parts[part]);
+      }
       matrices.erase(names[1]);
       matrices[names[0]] = gates_and_ups(parts, false);
     }

@@ -1,6 +1,7 @@
 #include "lib/runtime/mlx_adapter.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@ namespace lumen::runtime {
 namespace {
 
 constexpr const char *kKind = "fine_tune_type", *kWhole = "full";
+constexpr std::string_view kA = ".lora_a", kB = ".lora_b", kOwnMagnitude = ".m";
 constexpr const char* kFuse = "; work it into the model with mlx_lm.fuse, and open that";
 
 // `name` with `to` in place of `from`.
@@ -62,12 +64,16 @@ void require_floats(const std::string& name, const Array& array, bool fits, cons
        to_string(array.shape()), ", expected ", expected, " of floats");
 }
 
-// A factor as PEFT has it, or of all experts as it is.
-Array factor_in_peft(const std::string& name, const Array& factor, bool of_experts) {
-  const int rank = of_experts ? 3 : 2;
-  require_floats(name, factor, factor.shape().rank() == rank,
-                 of_experts ? "[experts, rank, in] or [experts, out, rank]" : "a matrix");
-  return of_experts ? factor : nn::turned(factor);
+// A factor as PEFT has it, or of so many experts as it is. Of those older versions have lora_a as
+// [experts · rank, in].
+Array factor_in_peft(const std::string& name, const Array& factor, std::optional<int64_t> experts) {
+  const Shape& shape = factor.shape();
+  const bool is_flat = name.ends_with(kA) && experts.value_or(0) > 0 && shape.rank() == 2 &&
+                       shape[0] % *experts == 0;
+  require_floats(name, factor, shape.rank() == (experts ? 3 : 2) || is_flat,
+                 experts ? "[experts, rank, in] or [experts, out, rank]" : "a matrix");
+  if (is_flat) return factor.reshaped({*experts, shape[0] / *experts, shape[1]});
+  return experts ? factor : nn::turned(factor);
 }
 
 // Whether weights of this norm are stored less 1 in files, and whole there.
@@ -124,19 +130,24 @@ io::Json peft_config(const io::Json& mlx_config) {
 
 NamedArrays peft_tensors(const io::Json& mlx_config, const io::Json& model_config,
                          const NamedArrays& mlx_tensors) {
-  constexpr std::string_view kA = ".lora_a", kB = ".lora_b", kOwnMagnitude = ".m";
+  if (io::get_string(model_config, "model_type", "") == "falcon_h1") {
+    fail(ErrorKind::kUnsupported,
+         "an adapter of mlx-lm to a Falcon-H1, of which mlx-lm has the multipliers in its weights",
+         kFuse);
+  }
   if (io::get_string(mlx_config, kKind) == kWhole) return whole_tensors(model_config, mlx_tensors);
   NamedArrays tensors;
   for (const auto& [name, array] : mlx_tensors) {
     const std::string own = name_in_files(model_config, name);
-    const bool of_experts = io::is_stack(own);
+    const std::optional<int64_t> experts =
+        io::is_stack(own) ? std::optional(io::expert_count(model_config)) : std::nullopt;
     const auto layer = [&, &full = own](std::string_view end) {
       return full.substr(0, full.size() - end.size());
     };
     if (name.ends_with(kA)) {
-      tensors[layer(kA) + ".lora_A.weight"] = factor_in_peft(name, array, of_experts);
+      tensors[layer(kA) + ".lora_A.weight"] = factor_in_peft(name, array, experts);
     } else if (name.ends_with(kB)) {
-      tensors[layer(kB) + ".lora_B.weight"] = factor_in_peft(name, array, of_experts);
+      tensors[layer(kB) + ".lora_B.weight"] = factor_in_peft(name, array, experts);
     } else if (name.ends_with(kOwnMagnitude)) {
       tensors[layer(kOwnMagnitude) + ".lora_magnitude_vector"] = array;
     } else {

@@ -21,7 +21,7 @@ io::Json peft_config(const io::Json& mlx_config);
 // with "*" in place of its number. What was trained whole has the names of mlx-lm's modules,
 // experts in one tensor, taps of convolutions [channels, taps, 1], norms of Qwen3-Next and Qwen3.5
 // stored whole and rows of kv_b_proj apart; it gets the names and form of files. Throws Error:
-// kUnsupported (other tensors), kMalformed (a factor that is no matrix of floats).
+// kUnsupported (other tensors, a Falcon-H1), kMalformed (a factor that is no matrix of floats).
 NamedArrays peft_tensors(const io::Json& mlx_config, const io::Json& model_config,
                          const NamedArrays& mlx_tensors);
 
