@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "lib/base/relative_error.h"
+#include "lib/base/strings.h"
 #include "lib/base/testing.h"
 #include "lib/io/mapped_file.h"
 #include "lib/runtime/convert_testing.h"
@@ -147,13 +148,17 @@ TEST_CASE("answers of a hybrid model are the same after other texts and with gue
   CHECK(cached == 0);
   CHECK(answer(generator, session, longer) == after);
 
+  CHECK_FALSE(contains(join(session.notices, "; "), "is not used"));
   RunOptions guessing = options;
   guessing.lookup = 7;
+  CHECK(contains(join(load_session(guessing).notices, "; "), "--lookup is not used: a recurrent"));
   Generator lookup = make_generator(guessing, session);
   session.model->rewind(0);
   CHECK(answer(lookup, session, first) == want);
   guessing.draft = options.model;
   Session with_draft = load_session(guessing);
+  CHECK(with_draft.draft == nullptr);
+  CHECK(contains(join(with_draft.notices, "; "), "--draft is not used: a recurrent model"));
   Generator drafting = make_generator(guessing, with_draft);
   CHECK(answer(drafting, with_draft, first) == want);
 

@@ -135,7 +135,9 @@ Session load_session(const RunOptions& options) {
                                                              : files.tokenizer_file);
 
   std::unique_ptr<LanguageModel> draft;
-  if (options.draft) draft = load_draft(options, *format.tokenizer(), model->context());
+  if (options.draft && model->keeps_positions()) {
+    draft = load_draft(options, *format.tokenizer(), model->context());
+  }
 
   Session session{options.model.value_or("built-in"),
                   std::move(files),
@@ -148,6 +150,11 @@ Session load_session(const RunOptions& options) {
                                                            session.format.end_token_ids());
   if (grammar) session.constraint = session.constraints->of(*std::move(grammar));
   if (!vocabulary_notice.empty()) session.notices.push_back(vocabulary_notice);
+  if (!session.model->keeps_positions() && (options.draft || options.lookup.value_or(0) > 0)) {
+    session.notices.push_back(
+        str(options.draft ? "--draft" : "--lookup",
+            " is not used: a recurrent model cannot take wrong guesses back"));
+  }
   if (std::string notice = model_notice(session.files); !notice.empty()) {
     session.notices.push_back(std::move(notice));
   }
