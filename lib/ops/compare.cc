@@ -17,6 +17,7 @@ using graph::GradCall;
 using graph::Node;
 using graph::OpDef;
 namespace block = kernels::block;
+namespace block_f64 = kernels::block_f64;
 
 extern const OpDef kLessThan, kEqual, kWhere, kClamp, kMaximum, kMinimum, kSub;
 
@@ -64,10 +65,7 @@ const OpDef kWhere =
 const OpDef kClamp = elementwise(
     {.name = "clamp",
      .block = block::clamp,
-     .real =
-         [](const double* x) {
-           return std::isnan(x[0]) ? x[0] : std::fmin(std::fmax(x[0], x[1]), x[2]);
-         },
+     .block_f64 = block_f64::clamp,
      .integer = [](const int64_t* x) { return std::min(std::max(x[0], x[1]), x[2]); },
      .typed = kernels::TypedOp::kClamp,
      .meaning = [](const Node&, Inputs in) { return minimum(maximum(in[0], in[1]), in[2]); },

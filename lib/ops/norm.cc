@@ -6,6 +6,7 @@
 #include "lib/base/error.h"
 #include "lib/graph/mixed_precision.h"
 #include "lib/kernels/norm_backward.h"
+#include "lib/kernels/norm_f64.h"
 #include "lib/ops/cases.h"
 #include "lib/ops/elementwise.h"
 
@@ -25,6 +26,12 @@ void require_rows(const Node& node) {
   }
 }
 
+// The same of what takes rows of float64 too.
+void require_float_rows(const Node& node) {
+  const Node& x = *node.inputs[0];
+  if (x.dtype != DType::kF64 || x.shape.rank() == 0) require_rows(node);
+}
+
 // A weight [dim] of the type of x.
 void require_weight(const Node& node, const Node& w) {
   const Node& x = *node.inputs[0];
@@ -38,6 +45,11 @@ graph::TypedShape infer_norm(const Node& node) {
   for (size_t i = 1; i < node.inputs.size(); ++i) require_weight(node, *node.inputs[i]);
   const Node& x = *node.inputs[0];
   return {x.dtype == DType::kF32 ? graph::stored_type(node) : x.dtype, x.shape};
+}
+
+graph::TypedShape infer_softmax(const Node& node) {
+  require_float_rows(node);
+  return {node.inputs[0]->dtype, node.inputs[0]->shape};
 }
 
 bool norm_gives_bf16(const Node& node) {
@@ -57,6 +69,15 @@ graph::TypedShape infer_backward(const Node& node, int64_t extra) {
   return {DType::kF32, {x.shape.elements() + extra * x.shape[-1]}};
 }
 
+// The same of a softmax's y and dy, which may be float64; so is dx then.
+graph::TypedShape infer_softmax_backward(const Node& node) {
+  if (node.inputs[0]->dtype != DType::kF64) return infer_backward(node, 0);
+  require_float_rows(node);
+  const Node &y = *node.inputs[0], &dy = *node.inputs[1];
+  if (dy.dtype != DType::kF64 || !(dy.shape == y.shape)) shape_error(node, "dy must be as y");
+  return {DType::kF64, y.shape};
+}
+
 kernels::Rows norm_rows(const graph::Operand& x) {
   kernels::Rows rows{x.data, 1, x.shape[-1], x.shape[-1], x.dtype};
   for (int axis = x.shape.rank() - 2; axis >= 0; --axis) {
@@ -66,16 +87,29 @@ kernels::Rows norm_rows(const graph::Operand& x) {
   return rows;
 }
 
+kernels::RowsF64 f64_rows(const graph::Operand& x) {
+  const kernels::Rows rows = norm_rows(x);
+  return {x.as<const double>(), rows.rows, rows.dim, rows.stride};
+}
+
+bool is_f64(const KernelCall& call) {
+  return call.inputs[0].dtype == DType::kF64;
+}
+
 float eps_of(const KernelCall& call) {
   return static_cast<float>(call.node->attrs.real("eps"));
 }
 
 void run_softmax(const KernelCall& call) {
+  if (is_f64(call)) {
+    return kernels::softmax(*call.pool, f64_rows(call.inputs[0]), call.output.as<double>());
+  }
   const kernels::Rows x = norm_rows(call.inputs[0]);
   kernels::softmax(*call.pool, x, call.output.data, x.dim, call.workspace);
 }
 
 size_t softmax_workspace(const Node& node, int threads) {
+  if (node.dtype == DType::kF64) return 0;
   return kernels::softmax_workspace_bytes(node.dtype, node.shape[-1], threads);
 }
 
@@ -92,16 +126,27 @@ void run_layer_norm(const KernelCall& call) {
 }
 
 void run_log_softmax(const KernelCall& call) {
+  if (is_f64(call)) {
+    return kernels::log_softmax(*call.pool, f64_rows(call.inputs[0]), call.output.as<double>());
+  }
   const kernels::Rows x = norm_rows(call.inputs[0]);
   kernels::log_softmax(*call.pool, x, call.output.data, x.dim);
 }
 
 void run_softmax_backward(const KernelCall& call) {
+  if (is_f64(call)) {
+    return kernels::softmax_backward(*call.pool, f64_rows(call.inputs[0]), f64_rows(call.inputs[1]),
+                                     call.output.as<double>());
+  }
   kernels::softmax_backward(*call.pool, norm_rows(call.inputs[0]), norm_rows(call.inputs[1]),
                             call.output.as<float>());
 }
 
 void run_log_softmax_backward(const KernelCall& call) {
+  if (is_f64(call)) {
+    return kernels::log_softmax_backward(*call.pool, f64_rows(call.inputs[0]),
+                                         f64_rows(call.inputs[1]), call.output.as<double>());
+  }
   kernels::log_softmax_backward(*call.pool, norm_rows(call.inputs[0]), norm_rows(call.inputs[1]),
                                 call.output.as<float>());
 }
@@ -247,6 +292,37 @@ std::vector<OpCase> backward_cases(int weights, const OpDef& op, graph::Attrs at
   return cases;
 }
 
+// Shapes in float64, and a strided view of it. Results are compared as float32.
+constexpr double kRoundedTolerance = 1e-6;
+template <class Add>
+void add_f64_cases(std::vector<OpCase>& cases, size_t inputs, const Add& build) {
+  for (Shape shape : {Shape{1}, Shape{0, 4}, Shape{3, 64}, Shape{2, 3, 33}, Shape{300, 17}}) {
+    cases.push_back({str("f64 ", to_string(shape)),
+                     std::vector<graph::TypedShape>(inputs, {DType::kF64, shape}), build, -3, 3,
+                     kRoundedTolerance});
+  }
+  cases.push_back({"f64 strided rows",
+                   std::vector<graph::TypedShape>(inputs, {DType::kF64, {4, 48}}),
+                   [build](Inputs in) {
+                     std::vector<Tensor> sliced(in.begin(), in.end());
+                     for (Tensor& x : sliced) x = graph::slice(x, 1, 8, 28);
+                     return build(sliced);
+                   },
+                   -3, 3, kRoundedTolerance});
+}
+
+std::vector<OpCase> softmax_cases(std::function<Tensor(Inputs)> build) {
+  std::vector<OpCase> cases = norm_cases(0, build);
+  add_f64_cases(cases, 1, build);
+  return cases;
+}
+
+std::vector<OpCase> softmax_backward_cases(const OpDef& op) {
+  std::vector<OpCase> cases = backward_cases(0, op, {});
+  add_f64_cases(cases, 2, [&op](Inputs in) { return record(op, in); });
+  return cases;
+}
+
 }  // namespace
 
 extern const OpDef kSoftmax, kLogSoftmax, kRmsNorm, kLayerNorm, kSoftmaxBackward,
@@ -282,23 +358,23 @@ std::vector<Tensor> grad_layer_norm(const graph::GradCall& call) {
 
 const OpDef kSoftmax = {
     .name = "softmax",
-    .infer = infer_norm,
+    .infer = infer_softmax,
     .kernel = run_softmax,
     .workspace = softmax_workspace,
     .layout = graph::InputLayout::kRows,
     .meaning = rounded_meaning<softmax_meaning>,
     .grad = grad_softmax,
     .autocast = graph::Autocast::kFull,
-    .cases = [] { return norm_cases(0, [](Inputs in) { return softmax(in[0]); }); }};
+    .cases = [] { return softmax_cases([](Inputs in) { return softmax(in[0]); }); }};
 const OpDef kLogSoftmax = {
     .name = "log_softmax",
-    .infer = infer_norm,
+    .infer = infer_softmax,
     .kernel = run_log_softmax,
     .layout = graph::InputLayout::kRows,
     .meaning = rounded_meaning<log_softmax_meaning>,
     .grad = grad_log_softmax,
     .autocast = graph::Autocast::kFull,
-    .cases = [] { return norm_cases(0, [](Inputs in) { return log_softmax(in[0]); }); }};
+    .cases = [] { return softmax_cases([](Inputs in) { return log_softmax(in[0]); }); }};
 const OpDef kRmsNorm = {
     .name = "rms_norm",
     .infer = infer_norm,
@@ -324,18 +400,18 @@ const OpDef kLayerNorm = {.name = "layer_norm",
 
 // Inputs: the result of the softmax, dy.
 const OpDef kSoftmaxBackward = {.name = "softmax_backward",
-                                .infer = [](const Node& node) { return infer_backward(node, 0); },
+                                .infer = infer_softmax_backward,
                                 .kernel = run_softmax_backward,
                                 .layout = graph::InputLayout::kRows,
                                 .meaning = widened_meaning<softmax_backward_meaning>,
-                                .cases = [] { return backward_cases(0, kSoftmaxBackward, {}); }};
+                                .cases = [] { return softmax_backward_cases(kSoftmaxBackward); }};
 const OpDef kLogSoftmaxBackward = {
     .name = "log_softmax_backward",
-    .infer = [](const Node& node) { return infer_backward(node, 0); },
+    .infer = infer_softmax_backward,
     .kernel = run_log_softmax_backward,
     .layout = graph::InputLayout::kRows,
     .meaning = widened_meaning<log_softmax_backward_meaning>,
-    .cases = [] { return backward_cases(0, kLogSoftmaxBackward, {}); }};
+    .cases = [] { return softmax_backward_cases(kLogSoftmaxBackward); }};
 // Inputs: x, dy, weight. Flat results: dx, dweight and, of layer_norm, dbias.
 const OpDef kRmsNormBackward = {.name = "rms_norm_backward",
                                 .infer = [](const Node& node) { return infer_backward(node, 1); },
@@ -361,24 +437,19 @@ const OpDef kLayerNormBackward = {
 
 namespace {
 
-// `op` of float rows of any width: float64 takes its meaning.
-Tensor of_rows(const OpDef& op, const Tensor& x) {
-  return x.dtype() == DType::kF64 ? op.meaning({}, {&x, 1}) : record(op, {x});
-}
-
 // Along `axis`: `columns` does along a middle axis what `rows` does along the last one.
 Tensor along(const OpDef& rows, const OpDef& columns, const Tensor& x, int axis) {
   graph::check_defined(x, rows.name, "x");
   const int at = graph::checked_axis(rows.name, x.shape(), axis);
-  if (at == x.rank() - 1) return of_rows(rows, x);
+  if (at == x.rank() - 1) return record(rows, {x});
   if (x.dtype() == DType::kF64) {
-    return graph::transpose(of_rows(rows, graph::transpose(x, at, -1)), at, -1);
+    return graph::transpose(record(rows, {graph::transpose(x, at, -1)}), at, -1);
   }
   Shape joined = {1, x.dim(at), 1};
   for (int i = 0; i < x.rank(); ++i) {
     if (i != at) joined[i < at ? 0 : 2] *= x.dim(i);
   }
-  return graph::reshape(of_rows(columns, graph::reshape(x, joined)), x.shape());
+  return graph::reshape(record(columns, {graph::reshape(x, joined)}), x.shape());
 }
 
 // [dim] for an x of rows of that width, or undefined.
