@@ -116,7 +116,8 @@ struct Pieces {
   bool chained = false;   // a bfloat16 result of a step of a chain
   bool cut = false;       // one of bfloat16 numbers, which are not rounded
   bool turns = false;     // some input, in the piece of it that is computed
-  bool fetched = false;   // operands and result are more than the second caches hold: fetch ahead
+  bool fetched = false;   // operands and result are more than the last cache holds: fetch ahead
+  int64_t chunk = Program::kChunk;  // elements computed at once
 
   int rank = 0;  // of the joined axes, the last of which is that of the columns
   int64_t dims[Shape::kMaxRank];
@@ -139,6 +140,18 @@ struct Pieces {
   }
 };
 
+// Whether operands and results are read and written where they lie.
+bool needs_no_registers(const KernelCall& call, const Program& program, const Pieces& pieces) {
+  if (call.output.dtype != DType::kF32 ||
+      std::ranges::any_of(program.places, [](int place) { return place >= 0; })) {
+    return false;
+  }
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (call.inputs[i].dtype != DType::kF32 || pieces.column_stride(i) != 1) return false;
+  }
+  return true;
+}
+
 Pieces pieces_of(const KernelCall& call, const Program& program) {
   const Shape& shape = call.output.shape;
   Pieces pieces;
@@ -158,11 +171,14 @@ Pieces pieces_of(const KernelCall& call, const Program& program) {
   for (size_t i = 0; i < call.inputs.size(); ++i) pieces.turns |= pieces.is_turned(i);
   int64_t bytes = shape.elements() * info(call.output.dtype).block_bytes;
   for (const Operand& x : call.inputs) bytes += shape.elements() * info(x.dtype).block_bytes;
-  pieces.fetched = bytes > call.pool->threads() * kernels::second_cache_bytes();
+  pieces.fetched = kernels::streams(bytes);
   pieces.streamed = call.output.dtype == DType::kF32 &&
                     kernels::streams(shape.elements() * int64_t{sizeof(float)}) &&
                     std::none_of(call.inputs.begin(), call.inputs.end(),
                                  [&](const Operand& x) { return x.data == call.output.data; });
+  if (!pieces.fetched && !pieces.streamed && needs_no_registers(call, program, pieces)) {
+    pieces.chunk = pieces.columns;
+  }
   pieces.chained = call.output.dtype == DType::kBF16 &&
                    simple_form(*program.code.back().op) != kernels::TypedOp::kNone;
   pieces.cut = pieces.chained && chooses(program) &&
@@ -173,8 +189,8 @@ Pieces pieces_of(const KernelCall& call, const Program& program) {
 // `turned` holds this piece of the operands that are turned, if any is.
 void run_piece(const Program& program, const KernelCall& call, const Pieces& pieces, int64_t row,
                int64_t begin, int64_t end, Registers& registers, const Turned* turned = nullptr) {
-  for (int64_t at = begin; at < end; at += Program::kChunk) {
-    const int64_t n = std::min(Program::kChunk, end - at);
+  for (int64_t at = begin; at < end; at += pieces.chunk) {
+    const int64_t n = std::min(pieces.chunk, end - at);
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       const Operand& x = call.inputs[i];
       const int64_t stride = pieces.column_stride(i);

@@ -127,7 +127,10 @@ void evaluate(std::span<const Tensor> tensors) {
     }
   }
   if (unknown.empty()) return;
-  Plan plan = compile(unknown, {});
+  // What runs once is not folded first: each folded node would be a plan of its own.
+  CompileOptions options;
+  std::erase_if(options.pipeline, [](const Pass& pass) { return pass.name == "fold_constants"; });
+  Plan plan = compile(unknown, options);
   if (const Node* input = plan.any_input()) {
     fail(ErrorKind::kMalformed, "evaluating what depends on the input ", quoted(input->name),
          ": inputs have values in a Plan only");
