@@ -78,16 +78,17 @@ struct Registers {
 };
 
 // Runs the code on a loaded chunk; the last result goes to `out`, or to `narrow` if that says
-// where, which takes a step of a chain.
+// where, which takes a step of a chain. Operand i is one number if bit i of `singles` is set, for
+// which all have to be such steps.
 void run_code(const Program& program, Registers& registers, int64_t n, float* out,
-              kernels::Bf16Result narrow = {}) {
+              kernels::Bf16Result narrow = {}, uint32_t singles = 0) {
   registers.result[program.code.size() - 1] = out;
   for (const Program::Part& part : program.parts) {
     const bool gives_narrow = narrow.to != nullptr && &part == &program.parts.back();
-    if (part.is_chain || gives_narrow) {
+    if (part.is_chain || gives_narrow || singles != 0) {
       const auto steps = std::span(program.steps).subspan(part.begin, part.end - part.begin);
       kernels::run_chain(steps, registers.value, registers.result, n,
-                         gives_narrow ? narrow : kernels::Bf16Result{});
+                         gives_narrow ? narrow : kernels::Bf16Result{}, singles);
       continue;
     }
     const auto& instruction = program.code[part.begin];
@@ -118,6 +119,7 @@ struct Pieces {
   bool turns = false;     // some input, in the piece of it that is computed
   bool fetched = false;   // operands and result are more than the last cache holds: fetch ahead
   int64_t chunk = Program::kChunk;  // elements computed at once
+  uint32_t singles = 0;             // bit i: operand i is one number for a row
 
   int rank = 0;  // of the joined axes, the last of which is that of the columns
   int64_t dims[Shape::kMaxRank];
@@ -147,6 +149,7 @@ bool needs_no_registers(const KernelCall& call, const Program& program, const Pi
     return false;
   }
   for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if ((pieces.singles >> i & 1) != 0) continue;
     if (call.inputs[i].dtype != DType::kF32 || pieces.column_stride(i) != 1) return false;
   }
   return true;
@@ -176,6 +179,12 @@ Pieces pieces_of(const KernelCall& call, const Program& program) {
                     kernels::streams(shape.elements() * int64_t{sizeof(float)}) &&
                     std::none_of(call.inputs.begin(), call.inputs.end(),
                                  [&](const Operand& x) { return x.data == call.output.data; });
+  const bool is_simple = std::ranges::all_of(program.steps, [](const kernels::ChainStep& step) {
+    return step.op != kernels::TypedOp::kNone;
+  });
+  for (size_t i = 0; is_simple && i < call.inputs.size(); ++i) {
+    if (pieces.column_stride(i) == 0) pieces.singles |= uint32_t{1} << i;
+  }
   if (!pieces.fetched && !pieces.streamed && needs_no_registers(call, program, pieces)) {
     pieces.chunk = pieces.columns;
   }
@@ -209,7 +218,8 @@ void run_piece(const Program& program, const KernelCall& call, const Pieces& pie
       if (pieces.fetched && stride == 1 && at + Program::kChunk < end) {
         prefetch(from + Program::kChunk * size, Program::kChunk * size);
       }
-      registers.value[i] = load(from, x.dtype, stride, n, registers.storage[i]);
+      const bool is_single = (pieces.singles >> i & 1) != 0;
+      registers.value[i] = load(from, x.dtype, stride, is_single ? 1 : n, registers.storage[i]);
     }
     const int64_t element = row * pieces.columns + at;
     std::byte* target = call.output.data + element * info(call.output.dtype).block_bytes;
@@ -217,14 +227,15 @@ void run_piece(const Program& program, const KernelCall& call, const Pieces& pie
     float* last = registers.storage[kMaxRegisters - 1];
     if (pieces.fetched && !pieces.streamed) prefetch_written(target, n * info(to).block_bytes);
     if (to == DType::kF32 && !pieces.streamed) {
-      run_code(program, registers, n, reinterpret_cast<float*>(target));
+      run_code(program, registers, n, reinterpret_cast<float*>(target), {}, pieces.singles);
       continue;
     }
     if (pieces.chained) {
-      run_code(program, registers, n, last, {reinterpret_cast<uint16_t*>(target), pieces.cut});
+      run_code(program, registers, n, last, {reinterpret_cast<uint16_t*>(target), pieces.cut},
+               pieces.singles);
       continue;
     }
-    run_code(program, registers, n, last);
+    run_code(program, registers, n, last, {}, pieces.singles);
     if (pieces.streamed) {
       kernels::stream(last, n, reinterpret_cast<float*>(target));
     } else {
