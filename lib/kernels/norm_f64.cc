@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lib/base/round_up.h"
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -130,6 +131,94 @@ void log_softmax_backward_row(const double* y, const double* dy, int64_t dim, do
                    HWY_ATTR { store(hn::NegMulAdd(exp_vector(d, load(y)), sum, load(dy)), dx); });
 }
 
+void rms_norm_row(const double* x, const double* w, int64_t dim, double eps, double* y) {
+  const Double d;
+  const double squares =
+      fold_row(dim, [&](auto load, auto, auto) HWY_ATTR { return hn::Mul(load(x), load(x)); });
+  const auto scale = hn::Set(d, 1 / std::sqrt(squares / static_cast<double>(dim) + eps));
+  map_row(dim, [&](auto load, auto store)
+                   HWY_ATTR { store(hn::Mul(hn::Mul(load(x), scale), load(w)), y); });
+}
+
+// The mean of a row and 1 / √(var + eps).
+HWY_INLINE void row_statistics(const double* x, int64_t dim, double eps, DoubleVec& mean,
+                               DoubleVec& scale) {
+  const Double d;
+  const auto count = static_cast<double>(dim);
+  mean = hn::Set(d, fold_row(dim, [&](auto load, auto, auto) HWY_ATTR { return load(x); }) / count);
+  const double squares = fold_row(dim, [&](auto load, auto, auto keep) HWY_ATTR {
+    const auto deviation = keep(hn::Sub(load(x), mean));
+    return hn::Mul(deviation, deviation);
+  });
+  scale = hn::Set(d, 1 / std::sqrt(squares / count + eps));
+}
+
+void layer_norm_row(const double* x, const double* w, const double* b, int64_t dim, double eps,
+                    double* y) {
+  DoubleVec mean, scale;
+  row_statistics(x, dim, eps, mean, scale);
+  map_row(dim, [&](auto load, auto store) HWY_ATTR {
+    const auto normal = hn::Mul(hn::Sub(load(x), mean), scale);
+    store(hn::MulAdd(normal, load(w), load(b)), y);
+  });
+}
+
+// With r = 1 / √(mean(x²) + eps) and g = dy w: dx = r g − x r³ mean(g x), dw += dy x r.
+void rms_norm_backward_row(const double* x, const double* w, const double* dy, int64_t dim,
+                           double eps, double* dx, double* dw, double*) {
+  const Double d;
+  const auto count = static_cast<double>(dim);
+  const double squares =
+      fold_row(dim, [&](auto load, auto, auto) HWY_ATTR { return hn::Mul(load(x), load(x)); });
+  const double product = fold_row(dim, [&](auto load, auto, auto) HWY_ATTR {
+    return hn::Mul(hn::Mul(load(dy), load(w)), load(x));
+  });
+  const double r = 1 / std::sqrt(squares / count + eps);
+  const auto scale = hn::Set(d, r), pull = hn::Set(d, r * r * r * (product / count));
+  map_row(dim, [&](auto load, auto store) HWY_ATTR {
+    const auto number = load(x), gradient = load(dy);
+    store(hn::MulAdd(gradient, hn::Mul(number, scale), load(dw)), dw);
+    const auto g = hn::Mul(gradient, load(w));
+    store(hn::NegMulAdd(number, pull, hn::Mul(scale, g)), dx);
+  });
+}
+
+// With n = (x − mean) r, r = 1 / √(var + eps) and g = dy w: dx = r (g − mean(g) − n mean(g n)), dw
+// += dy n, db += dy.
+void layer_norm_backward_row(const double* x, const double* w, const double* dy, int64_t dim,
+                             double eps, double* dx, double* dw, double* db) {
+  const Double d;
+  const auto count = static_cast<double>(dim);
+  DoubleVec mean, scale;
+  row_statistics(x, dim, eps, mean, scale);
+  const double sum =
+      fold_row(dim, [&](auto load, auto, auto) HWY_ATTR { return hn::Mul(load(dy), load(w)); });
+  const double product = fold_row(dim, [&](auto load, auto, auto) HWY_ATTR {
+    const auto normal = hn::Mul(hn::Sub(load(x), mean), scale);
+    return hn::Mul(hn::Mul(load(dy), load(w)), normal);
+  });
+  const auto mean_g = hn::Set(d, sum / count), pull = hn::Set(d, product / count);
+  map_row(dim, [&](auto load, auto store) HWY_ATTR {
+    const auto normal = hn::Mul(hn::Sub(load(x), mean), scale), gradient = load(dy);
+    store(hn::MulAdd(gradient, normal, load(dw)), dw);
+    store(hn::Add(gradient, load(db)), db);
+    const auto g = hn::Sub(hn::Mul(gradient, load(w)), mean_g);
+    store(hn::Mul(scale, hn::NegMulAdd(normal, pull, g)), dx);
+  });
+}
+
+// sums[i] = Σ over parts of parts[part · stride + i], in order, for i in [begin, end).
+void add_parts(const double* parts, int64_t count, int64_t stride, int64_t begin, int64_t end,
+               double* sums) {
+  map_row(end - begin, [&](auto load, auto store) HWY_ATTR {
+    auto sum = load(parts + begin);
+    for (int64_t part = 1; part < count; ++part) {
+      sum = hn::Add(sum, load(parts + part * stride + begin));
+    }
+    store(sum, sums + begin);
+  });
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace lumen::kernels
 HWY_AFTER_NAMESPACE();
@@ -141,15 +230,62 @@ HWY_EXPORT(softmax_row);
 HWY_EXPORT(log_softmax_row);
 HWY_EXPORT(softmax_backward_row);
 HWY_EXPORT(log_softmax_backward_row);
+HWY_EXPORT(rms_norm_row);
+HWY_EXPORT(layer_norm_row);
+HWY_EXPORT(rms_norm_backward_row);
+HWY_EXPORT(layer_norm_backward_row);
+HWY_EXPORT(add_parts);
 
 namespace {
+
+// Work below this many elements is not worth a second thread.
+constexpr int64_t kGrain = 4096;
 
 // kernel(row) for every row, on several threads where that pays.
 template <class Kernel>
 void for_each_row(ThreadPool& pool, const RowsF64& x, const Kernel& kernel) {
-  const int64_t grain = std::max<int64_t>(1, 4096 / std::max<int64_t>(1, x.dim));
+  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, x.dim));
   pool.parallel_for(x.rows, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) kernel(row);
+  });
+}
+
+// Rows are summed in at most this many blocks of at least kBlockRows, for any number of threads.
+constexpr int64_t kMaxBlocks = 32, kBlockRows = 8;
+
+int64_t rows_per_block(int64_t rows) {
+  return std::max(kBlockRows, divide_up(rows, kMaxBlocks));
+}
+
+using BackwardRow = void (*)(const double* x, const double* w, const double* dy, int64_t dim,
+                             double eps, double* dx, double* dw, double* db);
+
+// The sums of block b lie at workspace[b][0 … 1][dim]: dw, then db (null if there is none).
+void norm_backward(ThreadPool& pool, const RowsF64& x, const double* w, const RowsF64& dy,
+                   double eps, BackwardRow kernel, double* dx, double* dw, double* db,
+                   std::byte* workspace) {
+  if (x.rows == 0) {
+    std::fill_n(dw, x.dim, 0.0);
+    if (db) std::fill_n(db, x.dim, 0.0);
+    return;
+  }
+  auto* const parts = reinterpret_cast<double*>(workspace);
+  const int64_t block = rows_per_block(x.rows), blocks = divide_up(x.rows, block);
+  const int64_t stride = 2 * x.dim;
+  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, block * x.dim));
+  pool.parallel_for(blocks, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t b = begin; b < end; ++b) {
+      double* const part = parts + b * stride;
+      std::fill_n(part, stride, 0.0);
+      for (int64_t row = b * block; row < std::min(x.rows, (b + 1) * block); ++row) {
+        kernel(x.row(row), w, dy.row(row), x.dim, eps, dx + row * x.dim, part, part + x.dim);
+      }
+    }
+  });
+  const auto add = HWY_DYNAMIC_DISPATCH(add_parts);
+  pool.parallel_for(x.dim, kGrain, [&](int64_t begin, int64_t end, int) {
+    add(parts, blocks, stride, begin, end, dw);
+    if (db) add(parts + x.dim, blocks, stride, begin, end, db);
   });
 }
 
@@ -175,6 +311,34 @@ void log_softmax_backward(ThreadPool& pool, const RowsF64& y, const RowsF64& dy,
   const auto kernel = HWY_DYNAMIC_DISPATCH(log_softmax_backward_row);
   for_each_row(pool, y,
                [&](int64_t row) { kernel(y.row(row), dy.row(row), y.dim, dx + row * y.dim); });
+}
+
+void rms_norm(ThreadPool& pool, const RowsF64& x, const double* w, double eps, double* y) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(rms_norm_row);
+  for_each_row(pool, x, [&](int64_t row) { kernel(x.row(row), w, x.dim, eps, y + row * x.dim); });
+}
+
+void layer_norm(ThreadPool& pool, const RowsF64& x, const double* w, const double* b, double eps,
+                double* y) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(layer_norm_row);
+  for_each_row(pool, x,
+               [&](int64_t row) { kernel(x.row(row), w, b, x.dim, eps, y + row * x.dim); });
+}
+
+size_t norm_backward_f64_workspace_bytes(int64_t rows, int64_t dim) {
+  return static_cast<size_t>(divide_up(rows, rows_per_block(rows)) * 2 * dim) * sizeof(double);
+}
+
+void rms_norm_backward(ThreadPool& pool, const RowsF64& x, const double* w, const RowsF64& dy,
+                       double eps, double* dx, double* dw, std::byte* workspace) {
+  norm_backward(pool, x, w, dy, eps, HWY_DYNAMIC_DISPATCH(rms_norm_backward_row), dx, dw, nullptr,
+                workspace);
+}
+
+void layer_norm_backward(ThreadPool& pool, const RowsF64& x, const double* w, const RowsF64& dy,
+                         double eps, double* dx, double* dw, double* db, std::byte* workspace) {
+  norm_backward(pool, x, w, dy, eps, HWY_DYNAMIC_DISPATCH(layer_norm_backward_row), dx, dw, db,
+                workspace);
 }
 
 }  // namespace lumen::kernels

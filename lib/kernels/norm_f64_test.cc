@@ -58,6 +58,36 @@ Row log_softmax_gradient(const Row& y, const Row& dy) {
   return dx;
 }
 
+// A row's normalisation, without a mean (rms_norm) or with one, and its gradients.
+struct Normal {
+  Normal(const Row& x, bool is_centred, double eps) {
+    const auto count = static_cast<long double>(x.size());
+    long double mean = 0, squares = 0;
+    for (double v : x) mean += is_centred ? v / count : 0;
+    for (double v : x) squares += (v - mean) * (v - mean);
+    r = 1 / std::sqrt(squares / count + eps);
+    for (double v : x) values.push_back((v - mean) * r);
+  }
+  Row gradient(const Row& w, const Row& dy, bool is_centred) const {
+    const auto count = static_cast<long double>(w.size());
+    long double mean = 0, product = 0;
+    for (size_t i = 0; i < w.size(); ++i) {
+      const long double g = static_cast<long double>(w[i]) * dy[i];
+      mean += is_centred ? g / count : 0;
+      product += g * values[i] / count;
+    }
+    Row dx;
+    for (size_t i = 0; i < w.size(); ++i) {
+      const long double g = static_cast<long double>(w[i]) * dy[i];
+      dx.push_back(static_cast<double>(r * (g - mean - values[i] * product)));
+    }
+    return dx;
+  }
+
+  long double r;
+  std::vector<long double> values;
+};
+
 void require_close(const double* got, const Row& expected) {
   for (size_t i = 0; i < expected.size(); ++i) {
     INFO("element " << i << " of " << expected.size());
@@ -129,6 +159,79 @@ TEST_CASE("the gradients of softmax and log_softmax of float64 are those of the 
         [&](ThreadPool& pool, double* dx) { log_softmax_backward(pool, log_y.rows, dy.rows, dx); },
         [&](int64_t i) { return log_softmax_gradient(log_y.row(i), dy.row(i)); });
   });
+}
+
+TEST_CASE("norms of float64 and their gradients are those of the formulas") {
+  for_each_length([](int64_t dim, Philox& random) {
+    if (dim == 0) return;
+    const Problem x(dim, random), dy(dim, random), weights(dim, random);
+    const Row w = weights.row(0), b = weights.row(1);
+    constexpr double kEps = 1e-3;
+    for (bool is_centred : {false, true}) {
+      check(
+          dim,
+          [&](ThreadPool& pool, double* y) {
+            is_centred ? layer_norm(pool, x.rows, w.data(), b.data(), kEps, y)
+                       : rms_norm(pool, x.rows, w.data(), kEps, y);
+          },
+          [&](int64_t i) {
+            const Normal normal(x.row(i), is_centred, kEps);
+            Row y;
+            for (size_t k = 0; k < w.size(); ++k) {
+              y.push_back(static_cast<double>(normal.values[k] * w[k] + (is_centred ? b[k] : 0)));
+            }
+            return y;
+          });
+      Row dw(static_cast<size_t>(dim)), db = dw;
+      check(
+          dim,
+          [&](ThreadPool& pool, double* dx) {
+            std::vector<std::byte> memory(norm_backward_f64_workspace_bytes(kRowCount, dim));
+            is_centred ? layer_norm_backward(pool, x.rows, w.data(), dy.rows, kEps, dx, dw.data(),
+                                             db.data(), memory.data())
+                       : rms_norm_backward(pool, x.rows, w.data(), dy.rows, kEps, dx, dw.data(),
+                                           memory.data());
+          },
+          [&](int64_t i) {
+            return Normal(x.row(i), is_centred, kEps).gradient(w, dy.row(i), is_centred);
+          });
+      Row want_dw(w.size()), want_db(w.size());
+      for (int64_t i = 0; i < kRowCount; ++i) {
+        const Normal normal(x.row(i), is_centred, kEps);
+        for (size_t k = 0; k < w.size(); ++k) {
+          want_dw[k] += static_cast<double>(normal.values[k] * dy.row(i)[k]);
+          want_db[k] += is_centred ? dy.row(i)[k] : 0;
+        }
+      }
+      require_close(dw.data(), want_dw);
+      require_close(db.data(), want_db);
+    }
+  });
+}
+
+TEST_CASE("sums over many rows of a norm's gradients are the same bits for any number of threads") {
+  constexpr int64_t kRows = 1000, kDim = 37;
+  Philox random(3);
+  Row x(kRows * kDim), dy(x.size()), w(kDim);
+  for (Row* all : {&x, &dy, &w}) {
+    for (double& v : *all) v = random.normal();
+  }
+  std::vector<std::byte> memory(norm_backward_f64_workspace_bytes(kRows, kDim));
+  std::vector<Row> results;
+  for (int threads : {1, 2, 3}) {
+    ThreadPool pool(threads);
+    Row dx(x.size()), dw(kDim), db(kDim);
+    layer_norm_backward(pool, {x.data(), kRows, kDim, kDim}, w.data(),
+                        {dy.data(), kRows, kDim, kDim}, 1e-5, dx.data(), dw.data(), db.data(),
+                        memory.data());
+    dw.insert(dw.end(), db.begin(), db.end());
+    results.push_back(dw);
+  }
+  CHECK(results[0] == results[1]);
+  CHECK(results[0] == results[2]);
+  double sum = 0;
+  for (size_t i = 0; i < dy.size(); i += kDim) sum += dy[i];
+  CHECK(std::fabs(results[0][kDim] - sum) < 1e-12);
 }
 
 TEST_CASE("softmax of float64 takes special rows as of float32") {

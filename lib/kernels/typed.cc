@@ -200,15 +200,22 @@ T joined(Fold fold, T a, T b) {
   return a + b;
 }
 
-// Of x [n]: eight partial results of every eighth number, joined in order.
+// Of x [n]: few numbers in order, else partial results, joined by halves.
 template <typename T>
 T fold_all(Fold fold, DType from, const std::byte* x, int64_t n, T start) {
   T parts[kFoldParts];
+  if (n < kFoldParts) {
+    load_typed(from, x, 1, n, parts);
+    T all = start;
+    for (int64_t i = 0; i < n; ++i) all = joined(fold, all, parts[i]);
+    return all;
+  }
   std::fill_n(parts, kFoldParts, start);
   fold_line(fold, from, x, n, parts);
-  T all = start;
-  for (const T& part : parts) all = joined(fold, all, part);
-  return all;
+  for (int64_t width = kFoldParts / 2; width > 0; width /= 2) {
+    for (int64_t i = 0; i < width; ++i) parts[i] = joined(fold, parts[i], parts[i + width]);
+  }
+  return parts[0];
 }
 
 constexpr DType widest(double) {
@@ -246,6 +253,10 @@ template <typename T>
 void reduce(ThreadPool& pool, Fold fold, DType from, const std::byte* x, int64_t outer,
             int64_t axis, int64_t inner, T start, DType to, std::byte* y) {
   const int64_t size = info(from).block_bytes, to_size = info(to).block_bytes;
+  if (axis == 1) {  // lines of one number are one row of columns
+    inner *= outer;
+    outer = 1;
+  }
   if (inner == 1 && axis > 8 * kTypedGrain) {
     for (int64_t i = 0; i < outer; ++i) {
       reduce_long_line(pool, fold, from, x + i * axis * size, axis, start, to, y + i * to_size);

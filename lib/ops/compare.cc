@@ -111,6 +111,16 @@ Tensor unequal(const Tensor& a, const Tensor& b, DType dtype) {
   return graph::contiguous(sub(1.0, in_f32(kEqual, a, b, dtype)), DType::kBool);
 }
 
+// The value as bool: of a comparison the truth itself.
+Tensor truth_of(const Tensor& x) {
+  const Node& node = *x.node();
+  if ((node.op != &kLessThan && node.op != &kEqual) || !node.value.empty()) {
+    return graph::contiguous(x, DType::kBool);
+  }
+  const Tensor operands[] = {Tensor(node.inputs[0]), Tensor(node.inputs[1])};
+  return compute(*node.op, operands, DType::kBool);
+}
+
 // The value without a cast to bool that `where` would undo.
 Tensor condition_of(const Tensor& x) {
   const Node& node = *x.node();
@@ -177,7 +187,7 @@ Tensor choose(const Tensor& condition, const Tensor& a, const Tensor& b, DType d
               const char* caller = __builtin_FUNCTION()) {
   graph::check_defined(condition, caller, "the condition");
   const bool plain = !computes_in_f32(dtype) && is_float(condition.dtype());
-  const Tensor flag = plain ? graph::contiguous(condition, DType::kBool) : condition_of(condition);
+  const Tensor flag = plain ? truth_of(condition) : condition_of(condition);
   const Shape shape = graph::broadcast(
       kWhere.name, graph::broadcast(kWhere.name, flag.shape(), a.shape()), b.shape());
   const Tensor inputs[] = {expand(flag, shape), expand(a, shape), expand(b, shape)};
