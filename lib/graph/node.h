@@ -16,6 +16,7 @@
 
 #include "lib/base/pool.h"
 #include "lib/kernels/elementwise.h"
+#include "lib/kernels/elementwise_f64.h"
 #include "lib/kernels/matmul.h"
 #include "lib/kernels/typed.h"
 #include "lib/tensor/array.h"
@@ -177,11 +178,13 @@ struct OpDef {
                int64_t& offset) = nullptr;
 
   // kElementwise only: inputs have the shape of the result. `block` computes in float32, and steps
-  // whose result is float32 are fused. Results of other types are computed by `kernel`, one element
-  // at a time: with `real` (absent: `scalar`) in double if an input is a float, else with `integer`
-  // in int64. A form that is absent does not exist for those types. `typed` names what is the same
-  // in vectors: an instruction or a few, which a pass may repeat rather than store.
+  // whose result is float32 are fused. Results of other types are computed by `kernel`: in double
+  // if an input is a float, with `block_f64` or, one element at a time, with `real` (absent:
+  // `scalar`); else in int64, one element at a time, with `integer`. What has none of a kind does
+  // not exist for those types. `typed` names what is the same in vectors: an instruction or a few,
+  // which a pass may repeat rather than store.
   kernels::BlockFn block = nullptr;
+  kernels::BlockF64Fn block_f64 = nullptr;
   double (*real)(const double* in) = nullptr;
   int64_t (*integer)(const int64_t* in) = nullptr;
   kernels::TypedOp typed = kernels::TypedOp::kNone;

@@ -196,7 +196,7 @@ void Planner::bind(Plan::Impl& plan) {
 
 void Planner::build(Plan::Impl& plan) {
   lay_out();
-  plan.arena = Array::zeros(DType::kU8, {static_cast<int64_t>(place())});
+  plan.arena = Array::uninitialized(DType::kU8, {static_cast<int64_t>(place())});
   bind(plan);
   plan.nodes = graph_.nodes();
   plan.threads = threads_;

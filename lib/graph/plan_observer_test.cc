@@ -55,6 +55,16 @@ std::vector<std::string> names_of(const Plan& plan) {
   return names;
 }
 
+TEST_CASE("what is evaluated is one plan, whether of constants or not") {
+  const Tensor x = constant(Array::zeros(DType::kF32, {3, 5}));
+  Told told;
+  const ObserverScope scope(told);
+  ops::leaky_relu(ops::add(x, x)).eval();
+  CHECK(told.names == std::vector<std::string>{"fused"});
+  ops::add(x, x).eval();
+  CHECK(told.names == std::vector<std::string>{"fused", "fused"});
+}
+
 TEST_CASE("an observer is told of every step of a plan once, in order") {
   Example example;
   const auto before = Clock::now();

@@ -78,16 +78,17 @@ struct Registers {
 };
 
 // Runs the code on a loaded chunk; the last result goes to `out`, or to `narrow` if that says
-// where, which takes a step of a chain.
+// where, which takes a step of a chain. Operand i is one number if bit i of `singles` is set, for
+// which all have to be such steps.
 void run_code(const Program& program, Registers& registers, int64_t n, float* out,
-              kernels::Bf16Result narrow = {}) {
+              kernels::Bf16Result narrow = {}, uint32_t singles = 0) {
   registers.result[program.code.size() - 1] = out;
   for (const Program::Part& part : program.parts) {
     const bool gives_narrow = narrow.to != nullptr && &part == &program.parts.back();
-    if (part.is_chain || gives_narrow) {
+    if (part.is_chain || gives_narrow || singles != 0) {
       const auto steps = std::span(program.steps).subspan(part.begin, part.end - part.begin);
       kernels::run_chain(steps, registers.value, registers.result, n,
-                         gives_narrow ? narrow : kernels::Bf16Result{});
+                         gives_narrow ? narrow : kernels::Bf16Result{}, singles);
       continue;
     }
     const auto& instruction = program.code[part.begin];
@@ -116,7 +117,9 @@ struct Pieces {
   bool chained = false;   // a bfloat16 result of a step of a chain
   bool cut = false;       // one of bfloat16 numbers, which are not rounded
   bool turns = false;     // some input, in the piece of it that is computed
-  bool fetched = false;   // operands and result are more than the second caches hold: fetch ahead
+  bool fetched = false;   // operands and result are more than the last cache holds: fetch ahead
+  int64_t chunk = Program::kChunk;  // elements computed at once
+  uint32_t singles = 0;             // bit i: operand i is one number for a row
 
   int rank = 0;  // of the joined axes, the last of which is that of the columns
   int64_t dims[Shape::kMaxRank];
@@ -139,6 +142,19 @@ struct Pieces {
   }
 };
 
+// Whether operands and results are read and written where they lie.
+bool needs_no_registers(const KernelCall& call, const Program& program, const Pieces& pieces) {
+  if (call.output.dtype != DType::kF32 ||
+      std::ranges::any_of(program.places, [](int place) { return place >= 0; })) {
+    return false;
+  }
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if ((pieces.singles >> i & 1) != 0) continue;
+    if (call.inputs[i].dtype != DType::kF32 || pieces.column_stride(i) != 1) return false;
+  }
+  return true;
+}
+
 Pieces pieces_of(const KernelCall& call, const Program& program) {
   const Shape& shape = call.output.shape;
   Pieces pieces;
@@ -158,11 +174,20 @@ Pieces pieces_of(const KernelCall& call, const Program& program) {
   for (size_t i = 0; i < call.inputs.size(); ++i) pieces.turns |= pieces.is_turned(i);
   int64_t bytes = shape.elements() * info(call.output.dtype).block_bytes;
   for (const Operand& x : call.inputs) bytes += shape.elements() * info(x.dtype).block_bytes;
-  pieces.fetched = bytes > call.pool->threads() * kernels::second_cache_bytes();
+  pieces.fetched = kernels::streams(bytes);
   pieces.streamed = call.output.dtype == DType::kF32 &&
                     kernels::streams(shape.elements() * int64_t{sizeof(float)}) &&
                     std::none_of(call.inputs.begin(), call.inputs.end(),
                                  [&](const Operand& x) { return x.data == call.output.data; });
+  const bool is_simple = std::ranges::all_of(program.steps, [](const kernels::ChainStep& step) {
+    return step.op != kernels::TypedOp::kNone;
+  });
+  for (size_t i = 0; is_simple && i < call.inputs.size(); ++i) {
+    if (pieces.column_stride(i) == 0) pieces.singles |= uint32_t{1} << i;
+  }
+  if (!pieces.fetched && !pieces.streamed && needs_no_registers(call, program, pieces)) {
+    pieces.chunk = pieces.columns;
+  }
   pieces.chained = call.output.dtype == DType::kBF16 &&
                    simple_form(*program.code.back().op) != kernels::TypedOp::kNone;
   pieces.cut = pieces.chained && chooses(program) &&
@@ -173,8 +198,8 @@ Pieces pieces_of(const KernelCall& call, const Program& program) {
 // `turned` holds this piece of the operands that are turned, if any is.
 void run_piece(const Program& program, const KernelCall& call, const Pieces& pieces, int64_t row,
                int64_t begin, int64_t end, Registers& registers, const Turned* turned = nullptr) {
-  for (int64_t at = begin; at < end; at += Program::kChunk) {
-    const int64_t n = std::min(Program::kChunk, end - at);
+  for (int64_t at = begin; at < end; at += pieces.chunk) {
+    const int64_t n = std::min(pieces.chunk, end - at);
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       const Operand& x = call.inputs[i];
       const int64_t stride = pieces.column_stride(i);
@@ -193,7 +218,8 @@ void run_piece(const Program& program, const KernelCall& call, const Pieces& pie
       if (pieces.fetched && stride == 1 && at + Program::kChunk < end) {
         prefetch(from + Program::kChunk * size, Program::kChunk * size);
       }
-      registers.value[i] = load(from, x.dtype, stride, n, registers.storage[i]);
+      const bool is_single = (pieces.singles >> i & 1) != 0;
+      registers.value[i] = load(from, x.dtype, stride, is_single ? 1 : n, registers.storage[i]);
     }
     const int64_t element = row * pieces.columns + at;
     std::byte* target = call.output.data + element * info(call.output.dtype).block_bytes;
@@ -201,14 +227,15 @@ void run_piece(const Program& program, const KernelCall& call, const Pieces& pie
     float* last = registers.storage[kMaxRegisters - 1];
     if (pieces.fetched && !pieces.streamed) prefetch_written(target, n * info(to).block_bytes);
     if (to == DType::kF32 && !pieces.streamed) {
-      run_code(program, registers, n, reinterpret_cast<float*>(target));
+      run_code(program, registers, n, reinterpret_cast<float*>(target), {}, pieces.singles);
       continue;
     }
     if (pieces.chained) {
-      run_code(program, registers, n, last, {reinterpret_cast<uint16_t*>(target), pieces.cut});
+      run_code(program, registers, n, last, {reinterpret_cast<uint16_t*>(target), pieces.cut},
+               pieces.singles);
       continue;
     }
-    run_code(program, registers, n, last);
+    run_code(program, registers, n, last, {}, pieces.singles);
     if (pieces.streamed) {
       kernels::stream(last, n, reinterpret_cast<float*>(target));
     } else {

@@ -114,6 +114,29 @@ ThreadPool& current_pool() {
   return pool_of_thread ? *pool_of_thread : single;
 }
 
+namespace {
+
+// Whether its inputs are leaves, known values and views of such.
+bool reads_known_values(const Node& node) {
+  const auto is_known = [](const Node& x) { return x.inputs.empty() || !x.value.empty(); };
+  return std::ranges::all_of(node.inputs, [&](const NodePtr& input) {
+    const Node* at = input.get();
+    while (!is_known(*at) && at->op->kind == OpKind::kView) at = at->inputs[0].get();
+    return is_known(*at);
+  });
+}
+
+// Passes for a plan that runs once: in one step there is nothing to rewrite, and each node that is
+// folded would be a plan of its own.
+Pipeline pipeline_to_run_once(std::span<const NodePtr> outputs) {
+  if (outputs.size() == 1 && reads_known_values(*outputs[0])) return {};
+  Pipeline pipeline = passes::default_pipeline();
+  std::erase_if(pipeline, [](const Pass& pass) { return pass.name == "fold_constants"; });
+  return pipeline;
+}
+
+}  // namespace
+
 void evaluate(std::span<const Tensor> tensors) {
   check_defined(tensors, "evaluate");
   std::vector<NodePtr> unknown;
@@ -127,7 +150,7 @@ void evaluate(std::span<const Tensor> tensors) {
     }
   }
   if (unknown.empty()) return;
-  Plan plan = compile(unknown, {});
+  Plan plan = compile(unknown, {.pipeline = pipeline_to_run_once(unknown)});
   if (const Node* input = plan.any_input()) {
     fail(ErrorKind::kMalformed, "evaluating what depends on the input ", quoted(input->name),
          ": inputs have values in a Plan only");

@@ -10,6 +10,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "lib/kernels/elementwise-inl.h"
 #include "lib/kernels/float16-inl.h"
 #include "lib/kernels/math-inl.h"
 #include "lib/kernels/piece-inl.h"
@@ -22,49 +23,6 @@ using Float = hn::ScalableTag<float>;
 using FloatVec = hn::Vec<Float>;
 // Half as many floats: what two-fold precision needs, since as many doubles fill a vector.
 using HalfFloat = hn::Rebind<float, hn::ScalableTag<double>>;
-
-// f(numbers…): where pieces are functions, one for all that call it.
-template <class F, class... Numbers>
-LUMEN_PIECE auto run_piece(const F& f, Numbers... numbers) {
-  return f(numbers...);
-}
-
-// out[i] = f(in[0][i], …, in[kInputs − 1][i]) by whole vectors of D, then a partial one.
-template <size_t kInputs, class D, class F>
-HWY_INLINE void map(D d, const float* const* in, float* out, int64_t n, const F& f) {
-  const size_t lanes = hn::Lanes(d);
-  const auto count = static_cast<size_t>(n);
-  size_t i = 0;
-  const auto apply = [&](const auto& load) HWY_ATTR {
-    if constexpr (kInputs == 1) return run_piece(f, d, load(in[0]));
-    if constexpr (kInputs == 2) return run_piece(f, d, load(in[0]), load(in[1]));
-    if constexpr (kInputs == 3) return run_piece(f, d, load(in[0]), load(in[1]), load(in[2]));
-  };
-  for (; i + lanes <= count; i += lanes) {
-    hn::StoreU(apply([&](const float* x) HWY_ATTR { return hn::LoadU(d, x + i); }), d, out + i);
-  }
-  if (i == count) return;
-  const auto rest = static_cast<int64_t>(count - i);
-  store_first(apply([&](const float* x) HWY_ATTR { return load_first(d, x + i, rest); }), d,
-              out + i, rest);
-}
-
-// Replaces the lanes of y where `good` is false by scalar(a[lane], b[lane]).
-template <class D, class F>
-HWY_INLINE hn::Vec<D> repair(D d, hn::Mask<D> good, hn::Vec<D> y, hn::Vec<D> a, hn::Vec<D> b,
-                             const F& scalar) {
-  if (HWY_LIKELY(hn::AllTrue(d, good))) return y;
-  HWY_ALIGN float ys[hn::MaxLanes(D())], as[hn::MaxLanes(D())], bs[hn::MaxLanes(D())];
-  HWY_ALIGN float ok[hn::MaxLanes(D())];
-  hn::Store(y, d, ys);
-  hn::Store(a, d, as);
-  hn::Store(b, d, bs);
-  hn::Store(hn::IfThenElseZero(good, hn::Set(d, 1.0f)), d, ok);
-  for (size_t i = 0; i < hn::Lanes(d); ++i) {
-    if (ok[i] == 0) ys[i] = scalar(as[i], bs[i]);
-  }
-  return hn::Load(d, ys);
-}
 
 // Sine or cosine; angles too large for the vector reduction go to libm.
 template <bool kCosine>
@@ -101,96 +59,131 @@ HWY_INLINE hn::Mask<D> rounds_away(D d, hn::Vec<D> rest, hn::Vec<D> y) {
   return hn::And(hn::Ne(rest, zero), hn::Xor(hn::Lt(rest, zero), hn::Lt(y, zero)));
 }
 
-// y, an extreme of a and b, but NaN where one of them is. x86's instructions give b where one is.
-template <class V>
-HWY_INLINE V keep_nan(V y, V a, V b) {
-  constexpr bool kHasInstructions = HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR;
-  if constexpr (HWY_ARCH_X86 != 0 && kHasInstructions) return hn::IfThenElse(hn::IsNaN(a), a, y);
-  return hn::IfThenElse(hn::Or(hn::IsNaN(a), hn::IsNaN(b)), hn::Add(a, b), y);
-}
+// Where a step of a chain reads an argument: in memory, in what the step before left, or, one
+// number for all lanes, at the place of the first.
+enum class From { kMemory, kLast, kSingle };
 
-// What `op` makes of vectors; those beyond its arguments mean nothing.
-template <TypedOp kOp, class V>
-HWY_INLINE V apply(V a, V b, V c) {
-  const hn::DFromV<V> d;
-  const auto one = hn::Set(d, 1.0f);
-  if constexpr (kOp == TypedOp::kAdd) return hn::Add(a, b);
-  if constexpr (kOp == TypedOp::kSubtract) return hn::Sub(a, b);
-  if constexpr (kOp == TypedOp::kMultiply) return hn::Mul(a, b);
-  if constexpr (kOp == TypedOp::kDivide) return hn::Div(a, b);
-  if constexpr (kOp == TypedOp::kNegate) return hn::Neg(a);
-  if constexpr (kOp == TypedOp::kMagnitude) return hn::Abs(a);
-  if constexpr (kOp == TypedOp::kSign) {
-    const auto zero = hn::Zero(d);
-    return hn::Sub(hn::IfThenElseZero(hn::Lt(zero, a), one),
-                   hn::IfThenElseZero(hn::Lt(a, zero), one));
-  }
-  if constexpr (kOp == TypedOp::kMaximum) return keep_nan(hn::Max(a, b), a, b);
-  if constexpr (kOp == TypedOp::kMinimum) return keep_nan(hn::Min(a, b), a, b);
-  if constexpr (kOp == TypedOp::kClamp) {
-    return hn::IfThenElse(hn::IsNaN(a), a, hn::Min(hn::Max(a, b), c));
-  }
-  if constexpr (kOp == TypedOp::kLess) return hn::IfThenElseZero(hn::Lt(a, b), one);
-  if constexpr (kOp == TypedOp::kEqual) return hn::IfThenElseZero(hn::Eq(a, b), one);
-  if constexpr (kOp == TypedOp::kRelu) return hn::IfThenZeroElse(hn::Lt(a, hn::Zero(d)), a);
-  if constexpr (kOp == TypedOp::kToBf16) return rounded_to_bfloat(d, a);
-  if constexpr (kOp == TypedOp::kWhere) return hn::IfThenElse(hn::Eq(a, hn::Zero(d)), c, b);
-}
-
-// The block function of `op`.
-template <TypedOp kOp, size_t kInputs>
-HWY_INLINE void map_op(const float* const* in, float* out, int64_t n) {
-  map<kInputs>(Float(), in, out, n, [](auto, auto a, auto... rest) HWY_ATTR {
-    if constexpr (sizeof...(rest) == 0) return apply<kOp>(a, a, a);
-    if constexpr (sizeof...(rest) == 1) return apply<kOp>(a, rest..., a);
-    if constexpr (sizeof...(rest) == 2) return apply<kOp>(a, rest...);
-  });
-}
-
-// A step of a chain for kVectors vectors: what it reads is in `last` where kFirst and kSecond say
-// so, else in memory.
-template <TypedOp kOp, bool kFirst, bool kSecond, int kVectors, class Load>
+// A step of a chain for kVectors vectors.
+template <TypedOp kOp, From kA, From kB, From kC, int kVectors, class Load>
 HWY_INLINE void run_step(const float* a, const float* b, const float* c, const Load& load,
                          FloatVec (&last)[kVectors]) {
+  const Float d;
   constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(Float()));
+  FloatVec single_a, single_b, single_c;
+  if constexpr (kA == From::kSingle) single_a = hn::Set(d, *a);
+  if constexpr (kB == From::kSingle) single_b = hn::Set(d, *b);
+  if constexpr (kC == From::kSingle) single_c = hn::Set(d, *c);
   HWY_UNROLL(8)
   for (int v = 0; v < kVectors; ++v) {
-    const FloatVec x = kFirst ? last[v] : load(a + v * kLanes);
-    const FloatVec y = kSecond ? last[v] : load(b + v * kLanes);
-    constexpr bool kHasThird = kOp == TypedOp::kWhere || kOp == TypedOp::kClamp;
-    last[v] = apply<kOp>(x, y, kHasThird ? load(c + v * kLanes) : x);
+    FloatVec x = last[v], y = last[v], z = last[v];
+    if constexpr (kA == From::kMemory) x = load(a + v * kLanes);
+    if constexpr (kA == From::kSingle) x = single_a;
+    if constexpr (kB == From::kMemory) y = load(b + v * kLanes);
+    if constexpr (kB == From::kSingle) y = single_b;
+    if constexpr (kC == From::kMemory) z = load(c + v * kLanes);
+    if constexpr (kC == From::kSingle) z = single_c;
+    last[v] = apply<kOp>(x, y, z);
   }
+}
+
+// An argument of a step: kLast has no pointer.
+struct Source {
+  const float* at;
+  From from;
+};
+
+// The step for arguments wherever they are, but for two that are both single numbers.
+template <TypedOp kOp, int kVectors, class Load>
+HWY_INLINE void run_binary(Source a, Source b, const Load& load, FloatVec (&last)[kVectors]) {
+#define LUMEN_RUN(first, second) \
+  run_step<kOp, From::first, From::second, From::kLast>(a.at, b.at, nullptr, load, last)
+  if (a.from == From::kLast) {
+    if (b.from == From::kLast) return LUMEN_RUN(kLast, kLast);
+    if (kVectors > 1 && b.from == From::kSingle) return LUMEN_RUN(kLast, kSingle);
+    return LUMEN_RUN(kLast, kMemory);
+  }
+  if (kVectors > 1 && a.from == From::kSingle) {
+    if (b.from == From::kLast) return LUMEN_RUN(kSingle, kLast);
+    return LUMEN_RUN(kSingle, kMemory);
+  }
+  if (b.from == From::kLast) return LUMEN_RUN(kMemory, kLast);
+  if (kVectors > 1 && b.from == From::kSingle) return LUMEN_RUN(kMemory, kSingle);
+  return LUMEN_RUN(kMemory, kMemory);
+#undef LUMEN_RUN
+}
+
+// The same where only the first may be what the step before left, and is no single number.
+template <TypedOp kOp, From kA, int kVectors, class Load>
+HWY_INLINE void run_ternary(Source a, Source b, Source c, const Load& load,
+                            FloatVec (&last)[kVectors]) {
+#define LUMEN_RUN(second, third) \
+  run_step<kOp, kA, From::second, From::third>(a.at, b.at, c.at, load, last)
+  if (kVectors > 1 && b.from == From::kSingle) {
+    if (c.from == From::kSingle) return LUMEN_RUN(kSingle, kSingle);
+    return LUMEN_RUN(kSingle, kMemory);
+  }
+  if (kVectors > 1 && c.from == From::kSingle) return LUMEN_RUN(kMemory, kSingle);
+  return LUMEN_RUN(kMemory, kMemory);
+#undef LUMEN_RUN
 }
 
 // The steps of a chain for kVectors vectors from element `at` on, all of whose results but those of
 // `kept`, which stay in `last`, are stored.
 template <int kVectors, class Load, class Store>
 LUMEN_PIECE void run_steps(std::span<const ChainStep> steps, const ChainStep* kept,
-                           const float* const* registers, float* const* results, int64_t at,
-                           const Load& load, const Store& store, FloatVec (&last)[kVectors]) {
+                           const float* const* registers, float* const* results, uint32_t singles,
+                           int64_t at, const Load& load, const Store& store,
+                           FloatVec (&last)[kVectors]) {
+  const Float d;
   constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(Float()));
   HWY_UNROLL(8)
-  for (int v = 0; v < kVectors; ++v) last[v] = hn::Zero(Float());
+  for (int v = 0; v < kVectors; ++v) last[v] = hn::Zero(d);
+  // Arguments that are put into memory because there is no code for where they are.
+  float put[kMaxArguments][kVectors * kLanes];
   for (const ChainStep& step : steps) {
     const auto source = [&](int argument) HWY_ATTR {
       const int8_t from = step.arguments[argument];
-      return registers[from == ChainStep::kBefore ? 0 : from] + at;
+      if (from == ChainStep::kBefore) return Source{nullptr, From::kLast};
+      if ((singles >> from & 1) != 0) return Source{registers[from], From::kSingle};
+      return Source{registers[from] + at, From::kMemory};
     };
-    const float *const a = source(0), *b = source(1), *c = a;
-    const bool first = step.arguments[0] == ChainStep::kBefore;
-    const bool second = step.arguments[1] == ChainStep::kBefore;
+    const auto in_memory = [&](Source x, int argument) HWY_ATTR {
+      if (x.from == From::kMemory) return x;
+      float* const to = put[argument];
+      HWY_UNROLL(8)
+      for (int v = 0; v < kVectors; ++v) {
+        hn::StoreU(x.from == From::kLast ? last[v] : hn::Set(d, *x.at), d, to + v * kLanes);
+      }
+      return Source{to, From::kMemory};
+    };
+    Source a = source(0), b = source(1);
+    // For one vector there is no code for single numbers.
+    const bool is_pair = a.from == From::kSingle && b.from == From::kSingle;
+    if (a.from == From::kSingle && kVectors == 1) a = in_memory(a, 0);
+    if (b.from == From::kSingle && (kVectors == 1 || is_pair)) b = in_memory(b, 1);
     switch (step.op) {
-#define LUMEN_RUN(op, is_first, is_second) \
-  run_step<TypedOp::op, is_first, is_second>(a, b, c, load, last)
-#define LUMEN_UNARY(op)                                              \
-  case TypedOp::op:                                                  \
-    first ? LUMEN_RUN(op, true, true) : LUMEN_RUN(op, false, false); \
+#define LUMEN_UNARY(op)                                                                     \
+  case TypedOp::op:                                                                         \
+    if (a.from == From::kSingle) a = in_memory(a, 0);                                       \
+    a.from == From::kLast ? run_step<TypedOp::op, From::kLast, From::kLast, From::kLast>(   \
+                                nullptr, nullptr, nullptr, load, last)                      \
+                          : run_step<TypedOp::op, From::kMemory, From::kLast, From::kLast>( \
+                                a.at, nullptr, nullptr, load, last);                        \
     break;
-#define LUMEN_BINARY(op)                                                         \
-  case TypedOp::op:                                                              \
-    first ? (second ? LUMEN_RUN(op, true, true) : LUMEN_RUN(op, true, false))    \
-          : (second ? LUMEN_RUN(op, false, true) : LUMEN_RUN(op, false, false)); \
+#define LUMEN_BINARY(op)                       \
+  case TypedOp::op:                            \
+    run_binary<TypedOp::op>(a, b, load, last); \
     break;
+#define LUMEN_TERNARY(op)                                                                 \
+  case TypedOp::op: {                                                                     \
+    Source c = source(2);                                                                 \
+    if (a.from == From::kSingle) a = in_memory(a, 0);                                     \
+    if (b.from == From::kLast) b = in_memory(b, 1);                                       \
+    if (c.from == From::kLast || kVectors == 1) c = in_memory(c, 2);                      \
+    a.from == From::kLast ? run_ternary<TypedOp::op, From::kLast>(a, b, c, load, last)    \
+                          : run_ternary<TypedOp::op, From::kMemory>(a, b, c, load, last); \
+    break;                                                                                \
+  }
       LUMEN_BINARY(kAdd)
       LUMEN_BINARY(kSubtract)
       LUMEN_BINARY(kMultiply)
@@ -204,29 +197,14 @@ LUMEN_PIECE void run_steps(std::span<const ChainStep> steps, const ChainStep* ke
       LUMEN_BINARY(kEqual)
       LUMEN_UNARY(kRelu)
       LUMEN_UNARY(kToBf16)
-      case TypedOp::kWhere:
-      case TypedOp::kClamp: {
-        const bool third = step.arguments[2] == ChainStep::kBefore;
-        float before[kVectors * kLanes];
-        if (second || third) {
-          HWY_UNROLL(8)
-          for (int v = 0; v < kVectors; ++v) hn::StoreU(last[v], Float(), before + v * kLanes);
-        }
-        if (second) b = before;
-        c = third ? before : source(2);
-        if (step.op == TypedOp::kWhere) {
-          first ? LUMEN_RUN(kWhere, true, false) : LUMEN_RUN(kWhere, false, false);
-        } else {
-          first ? LUMEN_RUN(kClamp, true, false) : LUMEN_RUN(kClamp, false, false);
-        }
-        break;
-      }
+      LUMEN_TERNARY(kWhere)
+      LUMEN_TERNARY(kClamp)
       case TypedOp::kNone:
         break;
     }
+#undef LUMEN_TERNARY
 #undef LUMEN_BINARY
 #undef LUMEN_UNARY
-#undef LUMEN_RUN
     if (step.result == ChainStep::kBefore || &step == kept) continue;
     float* const target = results[step.result] + at;
     HWY_UNROLL(8)
@@ -256,7 +234,7 @@ HWY_INLINE void store_narrow(const FloatVec (&v)[kVectors], Bf16Result narrow, i
 }
 
 void chain(std::span<const ChainStep> steps, const float* const* registers, float* const* results,
-           int64_t n, Bf16Result narrow) {
+           int64_t n, Bf16Result narrow, uint32_t singles) {
   const Float d;
   constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(Float()));
   // The emulation is slow to compile, and slow.
@@ -268,17 +246,17 @@ void chain(std::span<const ChainStep> steps, const float* const* registers, floa
   FloatVec last[kVectors], one[1];
   int64_t at = 0;
   for (; at + kVectors * kLanes <= n; at += kVectors * kLanes) {
-    run_steps(steps, kept, registers, results, at, load, store, last);
+    run_steps(steps, kept, registers, results, singles, at, load, store, last);
     if (is_narrow) store_narrow(last, narrow, at);
   }
   for (; at + kLanes <= n; at += kLanes) {
-    run_steps(steps, kept, registers, results, at, load, store, one);
+    run_steps(steps, kept, registers, results, singles, at, load, store, one);
     if (is_narrow) store_narrow(one, narrow, at);
   }
   if (at == n) return;
   const int64_t rest = n - at;
   run_steps(
-      steps, kept, registers, results, at,
+      steps, kept, registers, results, singles, at,
       [=](const float* p) HWY_ATTR { return load_first(d, p, rest); },
       [=](FloatVec x, float* p) HWY_ATTR { store_first(x, d, p, rest); }, one);
   if (is_narrow) store_first(one[0], d, narrow.to + at, rest);
@@ -335,27 +313,10 @@ HWY_INLINE hn::Vec<D> gelu_tanh_slope_vector(D d, hn::Vec<D> x) {
   return hn::IfThenElse(hn::IsNaN(x), x, sigmoid_slope(d, v, hn::Mul(near, slope)));
 }
 
-// (x + 3) / 6, at least 0 and at most 1. NaN stays.
-template <class D>
-HWY_INLINE hn::Vec<D> hard_sigmoid_vector(D d, hn::Vec<D> x) {
-  const auto raised = hn::Add(x, hn::Set(d, 3.0f));
-  return hn::Mul(apply<TypedOp::kClamp>(raised, hn::Zero(d), hn::Set(d, 6.0f)),
-                 hn::Set(d, 1.0f / 6));
-}
-
-// x/3 + ½ for |x| ≤ 3, else 0 or 1.
-template <class D>
-HWY_INLINE hn::Vec<D> hard_swish_slope_vector(D d, hn::Vec<D> x) {
-  const auto three = hn::Set(d, 3.0f), one = hn::Set(d, 1.0f);
-  const auto inside = hn::MulAdd(x, hn::Set(d, 1.0f / 3), hn::Set(d, 0.5f));
-  const auto high = hn::IfThenElse(hn::Ge(x, three), one, inside);
-  return hn::IfThenZeroElse(hn::Le(x, hn::Neg(three)), high);
-}
-
 // One function per operation: name(inputs, output, count, parameters).
 #define LUMEN_OP(name, inputs, op)                                                    \
   void name(const float* const* in, float* out, int64_t n, const float* /*params*/) { \
-    map_op<TypedOp::op, inputs>(in, out, n);                                          \
+    map_op<TypedOp::op, inputs>(Float(), in, out, n);                                 \
   }
 
 LUMEN_OP(add, 2, kAdd)
@@ -505,8 +466,8 @@ LUMEN_DISPATCH(log1p)
 
 HWY_EXPORT(chain);
 void run_chain(std::span<const ChainStep> steps, const float* const* registers,
-               float* const* results, int64_t n, Bf16Result last) {
-  HWY_DYNAMIC_DISPATCH(chain)(steps, registers, results, n, last);
+               float* const* results, int64_t n, Bf16Result last, uint32_t singles) {
+  HWY_DYNAMIC_DISPATCH(chain)(steps, registers, results, n, last, singles);
 }
 
 }  // namespace lumen::kernels

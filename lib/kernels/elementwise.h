@@ -100,8 +100,9 @@ struct Bf16Result {
 
 // The steps for n numbers, a few vectors after the other, so that what passes from a step to the
 // next stays in vector registers. registers[r] and results[i] are contiguous, unaligned; a result
-// may be exactly one of the registers. The first step reads no kBefore. noexcept.
+// may be exactly one of the registers. Of register r only the first number is read, in place of all
+// n, where bit r of `singles` is set, for r < 32. The first step reads no kBefore. noexcept.
 void run_chain(std::span<const ChainStep> steps, const float* const* registers,
-               float* const* results, int64_t n, Bf16Result last = {});
+               float* const* results, int64_t n, Bf16Result last = {}, uint32_t singles = 0);
 
 }  // namespace lumen::kernels

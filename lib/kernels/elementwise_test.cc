@@ -1,5 +1,6 @@
 #include "lib/kernels/elementwise.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -331,14 +332,24 @@ TEST_CASE("a chain is its block functions one after the other, to the bit") {
   constexpr int kOperands = 3, kSteps = 9;
   Philox random(5);
   on_every_target([&] {
-    for (int64_t n = 0; n < 300; n += n < 40 ? 1 : 37) {
-      const auto operands = chain_operands(random, n);
+    for (int64_t n = 0; n < 1200; n += n < 40 ? 1 : 37) {
+      auto operands = chain_operands(random, n);
+      // Some operands, but for the first, are one number.
+      const uint32_t singles = n > 0 ? random.next_u64() % 4 << 1 : 0;
+      std::vector<float> single[kOperands];
+      for (size_t i = 1; i < kOperands; ++i) {
+        if ((singles >> i & 1) == 0) continue;
+        single[i] = {operands[i][0]};
+        std::fill(operands[i].begin(), operands[i].end(), single[i][0]);
+      }
+      const auto place = [&](size_t i) {
+        return single[i].empty() ? operands[i].data() : single[i].data();
+      };
       // A random chain: its last result takes the place of the first operand.
       std::vector<std::vector<float>> stored(kSteps, std::vector<float>(static_cast<size_t>(n)));
       std::vector<std::vector<float>> want = operands;
       std::vector<float> in_place = operands[0];
-      std::vector<const float*> registers = {in_place.data(), operands[1].data(),
-                                             operands[2].data()};
+      std::vector<const float*> registers = {in_place.data(), place(1), place(2)};
       std::vector<float*> results;
       std::vector<ChainStep> steps;
       std::vector<bool> is_stored;
@@ -367,7 +378,7 @@ TEST_CASE("a chain is its block functions one after the other, to the bit") {
       }
       // The last result as bfloat16 first, which leaves the operand whose place it takes.
       std::vector<uint16_t> narrow(static_cast<size_t>(n + 1), 0xABCD);
-      run_chain(steps, registers.data(), results.data(), n, {narrow.data()});
+      run_chain(steps, registers.data(), results.data(), n, {narrow.data()}, singles);
       CHECK(narrow.back() == 0xABCD);
       for (int64_t j = 0; j < n; ++j) {
         const bf16 wanted = to_bf16(want.back()[static_cast<size_t>(j)]);
@@ -375,8 +386,8 @@ TEST_CASE("a chain is its block functions one after the other, to the bit") {
         const bool both_nan = std::isnan(to_float(got)) && std::isnan(to_float(wanted));
         REQUIRE((both_nan || got.bits == wanted.bits));
       }
-      run_chain(steps, registers.data(), results.data(), n);
-      CAPTURE(n);
+      run_chain(steps, registers.data(), results.data(), n, {}, singles);
+      CAPTURE(n, singles);
       for (int i = 0; i < kSteps; ++i) {
         if (!is_stored[static_cast<size_t>(i)]) continue;
         for (int64_t j = 0; j < n; ++j) {

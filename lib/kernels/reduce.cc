@@ -409,6 +409,9 @@ bool sum_halves(ThreadPool& pool, const T* x, int64_t rows, int64_t inner, Colum
 template <class T>
 void reduce(ThreadPool& pool, const T* x, int64_t outer, int64_t axis, int64_t inner,
             const Kernels<T>& kernels, SpanKernel<float> join, float* y) {
+  if (axis == 1) {  // lines of one number are one row of columns
+    return reduce_strips(pool, x, 1, 1, outer * inner, kernels.columns, y);
+  }
   if (inner == 1 && axis >= 2 * kGrain) {
     for (int64_t i = 0; i < outer; ++i) {
       reduce_long_row(pool, x + i * axis, axis, kernels.span, join, y + i);

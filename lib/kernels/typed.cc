@@ -77,6 +77,12 @@ class Map {
     const bool in_own = f.op != TypedOp::kNone && alike && (is_comparison() || to == own) &&
                         (!is_float(own) || own == DType::kF64);
     type_ = in_own ? own : is_real ? DType::kF64 : DType::kI64;
+    in_block_ = type_ == DType::kF64 && f.block != nullptr;
+    const auto last = static_cast<size_t>(shape_.rank() - 1);
+    in_place_ =
+        in_block_ && to == type_ && std::all_of(in_, in_ + count_, [&](const TypedOperand& x) {
+          return x.dtype == type_ && x.strides[last] == 1;
+        });
   }
 
   void run(ThreadPool& pool) const {
@@ -121,7 +127,8 @@ class Map {
   void run_piece(int64_t row, int64_t begin, int64_t end) const {
     alignas(64) std::byte loaded[kMaxArguments][kTypedChunkBytes], result[kTypedChunkBytes];
     const int last = shape_.rank() - 1;
-    const int64_t size = info(type_).block_bytes, most = kTypedChunkBytes / size;
+    const int64_t size = info(type_).block_bytes;
+    const int64_t most = in_place_ ? end - begin : kTypedChunkBytes / size;
     for (int64_t at = begin; at < end; at += most) {
       const int64_t n = std::min(most, end - at);
       const std::byte* operands[kMaxArguments] = {};
@@ -144,14 +151,23 @@ class Map {
   }
 
   void compute(const std::byte* const* operands, int64_t n, std::byte* result, std::byte* y) const {
-    if (f_.op == TypedOp::kNone) {
-      type_ == DType::kF64 ? call(f_.real, operands, n, result)
-                           : call(f_.integer, operands, n, result);
-      return cast(type_, result, to_, y, n);
+    const bool is_truth = !in_block_ && is_comparison();
+    const DType given = is_truth ? DType::kBool : type_;
+    const bool in_vectors = in_block_ || f_.op != TypedOp::kNone;
+    std::byte* const target = in_vectors && given == to_ ? y : result;
+    if (in_block_) {
+      const double* arguments[kMaxArguments];
+      for (size_t i = 0; i < count_; ++i) {
+        arguments[i] = reinterpret_cast<const double*>(operands[i]);
+      }
+      f_.block(arguments, reinterpret_cast<double*>(target), n);
+    } else if (f_.op != TypedOp::kNone) {
+      compute_typed(f_.op, type_, operands, n, target);
+    } else if (type_ == DType::kF64) {
+      call(f_.real, operands, n, target);
+    } else {
+      call(f_.integer, operands, n, target);
     }
-    const DType given = is_comparison() ? DType::kBool : type_;
-    std::byte* const target = given == to_ ? y : result;
-    compute_typed(f_.op, type_, operands, n, target);
     if (target == result) cast(given, result, to_, y, n);
   }
 
@@ -173,6 +189,7 @@ class Map {
   size_t count_;
   Shape shape_;
   DType to_, type_ = DType::kI64;  // type_: what it is computed in
+  bool in_block_, in_place_;       // by f_.block; at once, operands and result as they lie
   std::byte* y_;
 };
 
@@ -183,15 +200,22 @@ T joined(Fold fold, T a, T b) {
   return a + b;
 }
 
-// Of x [n]: eight partial results of every eighth number, joined in order.
+// Of x [n]: few numbers in order, else partial results, joined by halves.
 template <typename T>
 T fold_all(Fold fold, DType from, const std::byte* x, int64_t n, T start) {
   T parts[kFoldParts];
+  if (n < kFoldParts) {
+    load_typed(from, x, 1, n, parts);
+    T all = start;
+    for (int64_t i = 0; i < n; ++i) all = joined(fold, all, parts[i]);
+    return all;
+  }
   std::fill_n(parts, kFoldParts, start);
   fold_line(fold, from, x, n, parts);
-  T all = start;
-  for (const T& part : parts) all = joined(fold, all, part);
-  return all;
+  for (int64_t width = kFoldParts / 2; width > 0; width /= 2) {
+    for (int64_t i = 0; i < width; ++i) parts[i] = joined(fold, parts[i], parts[i + width]);
+  }
+  return parts[0];
 }
 
 constexpr DType widest(double) {
@@ -229,6 +253,10 @@ template <typename T>
 void reduce(ThreadPool& pool, Fold fold, DType from, const std::byte* x, int64_t outer,
             int64_t axis, int64_t inner, T start, DType to, std::byte* y) {
   const int64_t size = info(from).block_bytes, to_size = info(to).block_bytes;
+  if (axis == 1) {  // lines of one number are one row of columns
+    inner *= outer;
+    outer = 1;
+  }
   if (inner == 1 && axis > 8 * kTypedGrain) {
     for (int64_t i = 0; i < outer; ++i) {
       reduce_long_line(pool, fold, from, x + i * axis * size, axis, start, to, y + i * to_size);

@@ -13,6 +13,7 @@
 #include <span>
 
 #include "lib/base/pool.h"
+#include "lib/kernels/elementwise_f64.h"
 #include "lib/tensor/dtype.h"
 #include "lib/tensor/shape.h"
 
@@ -60,16 +61,17 @@ enum class TypedOp {
   kClamp,   // min(max(in[0], in[1]), in[2]); NaN stays, bounds are none
 };
 
-// A function of elements: `real` of floats and `integer` of integers; both are the same as `op` if
-// that is not kNone.
+// A function of elements: of floats `block` or, if that is null, `real`, and of integers `integer`;
+// all are the same as `op` if that is not kNone.
 struct TypedFunction {
   TypedOp op = TypedOp::kNone;
   RealFn real = nullptr;
   IntegerFn integer = nullptr;
+  BlockF64Fn block = nullptr;
 };
 
-// y (contiguous, `to`) = f(in[0], in[1], …) element by element: `real` if any operand is a float,
-// else `integer`.
+// y (contiguous, `to`) = f(in[0], in[1], …) element by element: that of floats if any operand is
+// one, else that of integers.
 void map_typed(ThreadPool& pool, const TypedFunction& f, std::span<const TypedOperand> in,
                const Shape& shape, DType to, std::byte* y);
 

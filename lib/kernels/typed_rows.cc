@@ -373,16 +373,16 @@ void fold_line_as(const T* x, int64_t n, T* parts) {
   const hn::CappedTag<T, kFoldParts> d;
   constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(d));
   hn::Vec<decltype(d)> totals[kFoldParts / kLanes];
-  HWY_UNROLL(8)
+  HWY_UNROLL(16)
   for (int64_t v = 0; v < kFoldParts / kLanes; ++v) totals[v] = hn::LoadU(d, parts + v * kLanes);
   const int64_t whole = n / kFoldParts * kFoldParts;
   for (int64_t i = 0; i < whole; i += kFoldParts) {
-    HWY_UNROLL(8)
+    HWY_UNROLL(16)
     for (int64_t v = 0; v < kFoldParts / kLanes; ++v) {
       totals[v] = joined<kFold>(d, totals[v], hn::LoadU(d, x + i + v * kLanes));
     }
   }
-  HWY_UNROLL(8)
+  HWY_UNROLL(16)
   for (int64_t v = 0; v < kFoldParts / kLanes; ++v) hn::StoreU(totals[v], d, parts + v * kLanes);
   const hn::CappedTag<T, 1> one;
   for (int64_t i = whole; i < n; ++i) {

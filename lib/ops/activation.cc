@@ -1,6 +1,4 @@
 // Activations.
-#include <algorithm>
-#include <cmath>
 #include <numbers>
 
 #include "lib/ops/elementwise.h"
@@ -11,6 +9,7 @@ using graph::GradCall;
 using graph::Node;
 using graph::OpDef;
 namespace block = kernels::block;
+namespace block_f64 = kernels::block_f64;
 
 extern const OpDef kTanh, kSigmoid, kSilu, kSiluSlope, kGelu, kGeluSlope, kGeluTanh, kGeluTanhSlope,
     kHardSwish, kHardSwishSlope, kRelu;
@@ -27,10 +26,6 @@ Tensor beyond_three(const Tensor& x) {
   return add(less_than(three, size), equal(three, size));
 }
 
-double logistic(double x) {
-  return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x));
-}
-
 // √(2/π) (x + 0.044715 x³) from x and x².
 Tensor gelu_inner(const Tensor& x, const Tensor& square) {
   return mul(x, add(mul(square, kRootTwoOverPi * kCubic), kRootTwoOverPi));
@@ -44,10 +39,6 @@ Tensor normal_density(const Tensor& x) {
   return mul(exp(mul(mul(x, x), -0.5)), kInverseRootTwoPi);
 }
 
-double gelu_slope(double x) {
-  return std::erfc(-x / std::numbers::sqrt2) / 2 + x * kInverseRootTwoPi * std::exp(-x * x / 2);
-}
-
 // v = 2 √(2/π) (x + 0.044715 x³), of which gelu_tanh is x · sigmoid v, and its derivatives.
 struct TanhArgument {
   explicit TanhArgument(const Tensor& x) {
@@ -59,17 +50,12 @@ struct TanhArgument {
   Tensor value, slope, curvature;
 };
 
-double gelu_tanh_slope(double x) {
-  const double s = logistic(2 * kRootTwoOverPi * (x + kCubic * x * x * x));
-  return s + x * s * (1 - s) * 2 * kRootTwoOverPi * (1 + 3 * kCubic * x * x);
-}
-
 }  // namespace
 
 const OpDef kSigmoid =
     elementwise({.name = "sigmoid",
                  .block = block::sigmoid,
-                 .real = [](const double* x) { return logistic(x[0]); },
+                 .block_f64 = block_f64::sigmoid,
                  .meaning = [](const Node&, Inputs in) { return recip(add(exp(neg(in[0])), 1.0)); },
                  .grad = [](const GradCall& call) -> Gradients {
                    const Tensor& y = call.output;
@@ -79,7 +65,7 @@ const OpDef kSigmoid =
 const OpDef kTanh = elementwise(
     {.name = "tanh",
      .block = block::tanh,
-     .real = [](const double* x) { return std::tanh(x[0]); },
+     .block_f64 = block_f64::tanh,
      .meaning = [](const Node&, Inputs in) { return sub(mul(sigmoid(mul(in[0], 2.0)), 2.0), 1.0); },
      .grad = [](const GradCall& call) -> Gradients {
        return {mul(call.dy, sub(1.0, mul(call.output, call.output)))};
@@ -88,7 +74,7 @@ const OpDef kTanh = elementwise(
 const OpDef kSilu =
     elementwise({.name = "silu",
                  .block = block::silu,
-                 .real = [](const double* x) { return x[0] * logistic(x[0]); },
+                 .block_f64 = block_f64::silu,
                  .meaning = [](const Node&, Inputs in) { return mul(in[0], sigmoid(in[0])); },
                  .grad = [](const GradCall& call) -> Gradients {
                    return {mul(call.dy, real_unary(kSiluSlope, call.inputs[0]))};
@@ -98,11 +84,7 @@ const OpDef kSilu =
 const OpDef kSiluSlope =
     elementwise({.name = "silu_slope",
                  .block = block::silu_slope,
-                 .real =
-                     [](const double* x) {
-                       const double s = logistic(x[0]);
-                       return s * (1 + x[0] * (1 - s));
-                     },
+                 .block_f64 = block_f64::silu_slope,
                  .meaning =
                      [](const Node&, Inputs in) {
                        const Tensor s = sigmoid(in[0]);
@@ -116,20 +98,20 @@ const OpDef kSiluSlope =
                    return {mul(call.dy, mul(mul(s, sub(1.0, s)), bend))};
                  },
                  .cases = [] { return elementwise_cases(kSiluSlope, 1, -10, 10); }});
-const OpDef kGelu = elementwise(
-    {.name = "gelu",
-     .block = block::gelu,
-     .real = [](const double* x) { return x[0] * std::erfc(-x[0] / std::numbers::sqrt2) / 2; },
-     .meaning = [](const Node&, Inputs in) { return mul(in[0], normal_cdf(in[0])); },
-     .grad = [](const GradCall& call) -> Gradients {
-       return {mul(call.dy, real_unary(kGeluSlope, call.inputs[0]))};
-     },
-     .cases = [] { return elementwise_cases(kGelu, 1, -5, 5); }});
+const OpDef kGelu =
+    elementwise({.name = "gelu",
+                 .block = block::gelu,
+                 .block_f64 = block_f64::gelu,
+                 .meaning = [](const Node&, Inputs in) { return mul(in[0], normal_cdf(in[0])); },
+                 .grad = [](const GradCall& call) -> Gradients {
+                   return {mul(call.dy, real_unary(kGeluSlope, call.inputs[0]))};
+                 },
+                 .cases = [] { return elementwise_cases(kGelu, 1, -5, 5); }});
 // The derivative of gelu: Φ(x) + x φ(x).
 const OpDef kGeluSlope = elementwise(
     {.name = "gelu_slope",
      .block = block::gelu_slope,
-     .real = [](const double* x) { return gelu_slope(x[0]); },
+     .block_f64 = block_f64::gelu_slope,
      .meaning = [](const Node&,
                    Inputs in) { return add(normal_cdf(in[0]), mul(in[0], normal_density(in[0]))); },
      // φ (2 − x²).
@@ -141,11 +123,7 @@ const OpDef kGeluSlope = elementwise(
 const OpDef kGeluTanh =
     elementwise({.name = "gelu_tanh",
                  .block = block::gelu_tanh,
-                 .real =
-                     [](const double* x) {
-                       const double u = kRootTwoOverPi * (x[0] + kCubic * x[0] * x[0] * x[0]);
-                       return x[0] * logistic(2 * u);
-                     },
+                 .block_f64 = block_f64::gelu_tanh,
                  .meaning =
                      [](const Node&, Inputs in) {
                        const Tensor inner = gelu_inner(in[0], mul(in[0], in[0]));
@@ -159,7 +137,7 @@ const OpDef kGeluTanh =
 const OpDef kGeluTanhSlope =
     elementwise({.name = "gelu_tanh_slope",
                  .block = block::gelu_tanh_slope,
-                 .real = [](const double* x) { return gelu_tanh_slope(x[0]); },
+                 .block_f64 = block_f64::gelu_tanh_slope,
                  .meaning =
                      [](const Node&, Inputs in) {
                        const TanhArgument v(in[0]);
@@ -179,34 +157,32 @@ const OpDef kGeluTanhSlope =
 const OpDef kHardSwish =
     elementwise({.name = "hard_swish",
                  .block = block::hard_swish,
-                 .real = [](const double* x) { return x[0] * std::clamp(x[0] + 3, 0.0, 6.0) / 6; },
+                 .block_f64 = block_f64::hard_swish,
                  .meaning = [](const Node&, Inputs in) { return mul(in[0], hard_sigmoid(in[0])); },
                  .grad = [](const GradCall& call) -> Gradients {
                    return {mul(call.dy, real_unary(kHardSwishSlope, call.inputs[0]))};
                  },
                  .cases = [] { return elementwise_cases(kHardSwish, 1, -5, 5); }});
 // The derivative of hard_swish, at ±3 as PyTorch has it: 0 and 1.
-const OpDef kHardSwishSlope = elementwise(
-    {.name = "hard_swish_slope",
-     .block = block::hard_swish_slope,
-     .real = [](const double* x) { return x[0] <= -3  ? 0
-                                          : x[0] >= 3 ? 1
-                                                      : x[0] / 3 + 0.5; },
-     .meaning =
-         [](const Node&, Inputs in) {
-           const Tensor& x = in[0];
-           const Tensor step = less_than(constant_like(0, x), x);
-           return where(beyond_three(x), step, add(mul(x, 1.0 / 3), 0.5));
-         },
-     .grad = [](const GradCall& call) -> Gradients {
-       const Tensor zero = constant_like(0, call.dy);
-       return {where(beyond_three(call.inputs[0]), zero, mul(call.dy, 1.0 / 3))};
-     },
-     .cases = [] { return elementwise_cases(kHardSwishSlope, 1, -5, 5); }});
+const OpDef kHardSwishSlope =
+    elementwise({.name = "hard_swish_slope",
+                 .block = block::hard_swish_slope,
+                 .block_f64 = block_f64::hard_swish_slope,
+                 .meaning =
+                     [](const Node&, Inputs in) {
+                       const Tensor& x = in[0];
+                       const Tensor step = less_than(constant_like(0, x), x);
+                       return where(beyond_three(x), step, add(mul(x, 1.0 / 3), 0.5));
+                     },
+                 .grad = [](const GradCall& call) -> Gradients {
+                   const Tensor zero = constant_like(0, call.dy);
+                   return {where(beyond_three(call.inputs[0]), zero, mul(call.dy, 1.0 / 3))};
+                 },
+                 .cases = [] { return elementwise_cases(kHardSwishSlope, 1, -5, 5); }});
 const OpDef kRelu =
     elementwise({.name = "relu",
                  .block = block::relu,
-                 .real = [](const double* x) { return x[0] < 0 ? 0.0 : x[0]; },
+                 .block_f64 = block_f64::relu,
                  .integer = [](const int64_t* x) { return x[0] < 0 ? int64_t{0} : x[0]; },
                  .meaning = [](const Node&, Inputs in) { return maximum(in[0], 0.0); },
                  // Of the result, so that x need not be kept.

@@ -14,6 +14,7 @@ using graph::GradCall;
 using graph::Node;
 using graph::OpDef;
 namespace block = kernels::block;
+namespace block_f64 = kernels::block_f64;
 
 extern const OpDef kAdd, kMul, kMod, kSub, kDiv, kNeg, kAbs, kMaximum, kMinimum, kFloor, kCeil,
     kRound, kTrunc, kSign, kRemainder, kFloorDivide, kPow, kLessThan, kEqual;
@@ -35,6 +36,7 @@ Tensor over(const Tensor& dy, const Tensor& x) {
 const OpDef kAdd =
     elementwise({.name = "add",
                  .block = block::add,
+                 .block_f64 = block_f64::add,
                  .integer = [](const int64_t* x) { return kernels::wrap_add(x[0], x[1]); },
                  .typed = kernels::TypedOp::kAdd,
                  .grad = [](const GradCall& call) -> Gradients {
@@ -45,6 +47,7 @@ const OpDef kAdd =
 const OpDef kMul =
     elementwise({.name = "mul",
                  .block = block::mul,
+                 .block_f64 = block_f64::mul,
                  .integer = [](const int64_t* x) { return kernels::wrap_mul(x[0], x[1]); },
                  .typed = kernels::TypedOp::kMultiply,
                  .grad = [](const GradCall& call) -> Gradients {
@@ -70,7 +73,7 @@ const OpDef kMod =
 const OpDef kNeg =
     elementwise({.name = "neg",
                  .block = block::neg,
-                 .real = [](const double* x) { return -x[0]; },
+                 .block_f64 = block_f64::neg,
                  .integer = [](const int64_t* x) { return kernels::wrap_neg(x[0]); },
                  .typed = kernels::TypedOp::kNegate,
                  .meaning = [](const Node&, Inputs in) { return mul(in[0], -1.0); },
@@ -79,7 +82,7 @@ const OpDef kNeg =
 const OpDef kSub = elementwise(
     {.name = "sub",
      .block = block::sub,
-     .real = [](const double* x) { return x[0] - x[1]; },
+     .block_f64 = block_f64::sub,
      .integer = [](const int64_t* x) { return kernels::wrap_add(x[0], kernels::wrap_neg(x[1])); },
      .typed = kernels::TypedOp::kSubtract,
      .meaning = [](const Node&, Inputs in) { return add(in[0], mul(in[1], -1.0)); },
@@ -90,7 +93,7 @@ const OpDef kSub = elementwise(
 const OpDef kDiv =
     elementwise({.name = "div",
                  .block = block::div,
-                 .real = [](const double* x) { return x[0] / x[1]; },
+                 .block_f64 = block_f64::div,
                  .typed = kernels::TypedOp::kDivide,
                  .meaning = [](const Node&, Inputs in) { return mul(in[0], recip(in[1])); },
                  .grad = [](const GradCall& call) -> Gradients {
@@ -111,21 +114,12 @@ Gradients share(const Tensor& dy, const Tensor& a, const Tensor& b, DType dtype)
   return {part(binary(kLessThan, a, b, dtype)), part(binary(kLessThan, b, a, dtype))};
 }
 
-double maximum_of(const double* x) {
-  if (std::isnan(x[0]) || std::isnan(x[1])) return x[0] + x[1];
-  return x[0] < x[1] ? x[1] : x[0];
-}
-double minimum_of(const double* x) {
-  if (std::isnan(x[0]) || std::isnan(x[1])) return x[0] + x[1];
-  return x[1] < x[0] ? x[1] : x[0];
-}
-
 }  // namespace
 
 const OpDef kMaximum =
     elementwise({.name = "maximum",
                  .block = block::maximum,
-                 .real = maximum_of,
+                 .block_f64 = block_f64::maximum,
                  .integer = [](const int64_t* x) { return x[0] < x[1] ? x[1] : x[0]; },
                  .typed = kernels::TypedOp::kMaximum,
                  // The maximum over an axis of two: exact for infinities and NaN.
@@ -143,7 +137,7 @@ const OpDef kMaximum =
 const OpDef kMinimum = elementwise(
     {.name = "minimum",
      .block = block::minimum,
-     .real = minimum_of,
+     .block_f64 = block_f64::minimum,
      .integer = [](const int64_t* x) { return x[1] < x[0] ? x[1] : x[0]; },
      .typed = kernels::TypedOp::kMinimum,
      .meaning = [](const Node&, Inputs in) { return neg(maximum(neg(in[0]), neg(in[1]))); },
@@ -156,7 +150,7 @@ const OpDef kMinimum = elementwise(
 const OpDef kAbs = elementwise(
     {.name = "abs",
      .block = block::abs,
-     .real = [](const double* x) { return std::fabs(x[0]); },
+     .block_f64 = block_f64::abs,
      .integer = [](const int64_t* x) { return x[0] < 0 ? kernels::wrap_neg(x[0]) : x[0]; },
      .typed = kernels::TypedOp::kMagnitude,
      .meaning = [](const Node&, Inputs in) { return maximum(in[0], neg(in[0])); },
@@ -169,14 +163,14 @@ const OpDef kAbs = elementwise(
 const OpDef kTrunc =
     elementwise({.name = "trunc",
                  .block = block::trunc,
-                 .real = [](const double* x) { return std::trunc(x[0]); },
+                 .block_f64 = block_f64::trunc,
                  .integer = [](const int64_t* x) { return x[0]; },
                  .meaning = [](const Node&, Inputs in) { return sub(in[0], mod(in[0], 1.0)); },
                  .grad = graph::no_gradient,
                  .cases = [] { return elementwise_cases(kTrunc, 1, -9, 9); }});
 const OpDef kFloor = elementwise({.name = "floor",
                                   .block = block::floor,
-                                  .real = [](const double* x) { return std::floor(x[0]); },
+                                  .block_f64 = block_f64::floor,
                                   .integer = [](const int64_t* x) { return x[0]; },
                                   .meaning =
                                       [](const Node&, Inputs in) {
@@ -188,14 +182,14 @@ const OpDef kFloor = elementwise({.name = "floor",
 const OpDef kCeil =
     elementwise({.name = "ceil",
                  .block = block::ceil,
-                 .real = [](const double* x) { return std::ceil(x[0]); },
+                 .block_f64 = block_f64::ceil,
                  .integer = [](const int64_t* x) { return x[0]; },
                  .meaning = [](const Node&, Inputs in) { return neg(floor(neg(in[0]))); },
                  .grad = graph::no_gradient,
                  .cases = [] { return elementwise_cases(kCeil, 1, -9, 9); }});
 const OpDef kRound = elementwise({.name = "round",
                                   .block = block::round,
-                                  .real = [](const double* x) { return std::nearbyint(x[0]); },
+                                  .block_f64 = block_f64::round,
                                   .integer = [](const int64_t* x) { return x[0]; },
                                   // ⌊x + ½⌋, less 1 where that rounded a half up to odd.
                                   .meaning =
@@ -207,19 +201,19 @@ const OpDef kRound = elementwise({.name = "round",
                                       },
                                   .grad = graph::no_gradient,
                                   .cases = [] { return elementwise_cases(kRound, 1, -9, 9); }});
-const OpDef kSign = elementwise(
-    {.name = "sign",
-     .block = block::sign,
-     .real = [](const double* x) { return static_cast<double>((0 < x[0]) - (x[0] < 0)); },
-     .integer = [](const int64_t* x) { return int64_t{(0 < x[0]) - (x[0] < 0)}; },
-     .typed = kernels::TypedOp::kSign,
-     .meaning =
-         [](const Node&, Inputs in) {
-           const Tensor zero = constant_like(0, in[0]);
-           return sub(less_than(zero, in[0]), less_than(in[0], zero));
-         },
-     .grad = graph::no_gradient,
-     .cases = [] { return elementwise_cases(kSign, 1, -2, 2); }});
+const OpDef kSign =
+    elementwise({.name = "sign",
+                 .block = block::sign,
+                 .block_f64 = block_f64::sign,
+                 .integer = [](const int64_t* x) { return int64_t{(0 < x[0]) - (x[0] < 0)}; },
+                 .typed = kernels::TypedOp::kSign,
+                 .meaning =
+                     [](const Node&, Inputs in) {
+                       const Tensor zero = constant_like(0, in[0]);
+                       return sub(less_than(zero, in[0]), less_than(in[0], zero));
+                     },
+                 .grad = graph::no_gradient,
+                 .cases = [] { return elementwise_cases(kSign, 1, -2, 2); }});
 
 // --- Division with floor -----------------------------------------------------------------------
 

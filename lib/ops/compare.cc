@@ -17,6 +17,7 @@ using graph::GradCall;
 using graph::Node;
 using graph::OpDef;
 namespace block = kernels::block;
+namespace block_f64 = kernels::block_f64;
 
 extern const OpDef kLessThan, kEqual, kWhere, kClamp, kMaximum, kMinimum, kSub;
 
@@ -64,10 +65,7 @@ const OpDef kWhere =
 const OpDef kClamp = elementwise(
     {.name = "clamp",
      .block = block::clamp,
-     .real =
-         [](const double* x) {
-           return std::isnan(x[0]) ? x[0] : std::fmin(std::fmax(x[0], x[1]), x[2]);
-         },
+     .block_f64 = block_f64::clamp,
      .integer = [](const int64_t* x) { return std::min(std::max(x[0], x[1]), x[2]); },
      .typed = kernels::TypedOp::kClamp,
      .meaning = [](const Node&, Inputs in) { return minimum(maximum(in[0], in[1]), in[2]); },
@@ -111,6 +109,16 @@ Tensor less_or_equal(const Tensor& a, const Tensor& b, DType dtype) {
 Tensor unequal(const Tensor& a, const Tensor& b, DType dtype) {
   if (!computes_in_f32(dtype)) return logical_not(as_bool(kEqual, a, b, dtype));
   return graph::contiguous(sub(1.0, in_f32(kEqual, a, b, dtype)), DType::kBool);
+}
+
+// The value as bool: of a comparison the truth itself.
+Tensor truth_of(const Tensor& x) {
+  const Node& node = *x.node();
+  if ((node.op != &kLessThan && node.op != &kEqual) || !node.value.empty()) {
+    return graph::contiguous(x, DType::kBool);
+  }
+  const Tensor operands[] = {Tensor(node.inputs[0]), Tensor(node.inputs[1])};
+  return compute(*node.op, operands, DType::kBool);
 }
 
 // The value without a cast to bool that `where` would undo.
@@ -179,7 +187,7 @@ Tensor choose(const Tensor& condition, const Tensor& a, const Tensor& b, DType d
               const char* caller = __builtin_FUNCTION()) {
   graph::check_defined(condition, caller, "the condition");
   const bool plain = !computes_in_f32(dtype) && is_float(condition.dtype());
-  const Tensor flag = plain ? graph::contiguous(condition, DType::kBool) : condition_of(condition);
+  const Tensor flag = plain ? truth_of(condition) : condition_of(condition);
   const Shape shape = graph::broadcast(
       kWhere.name, graph::broadcast(kWhere.name, flag.shape(), a.shape()), b.shape());
   const Tensor inputs[] = {expand(flag, shape), expand(a, shape), expand(b, shape)};

@@ -24,7 +24,7 @@ TypedShape infer_elementwise(const Node& node) {
   }
   if (!node.attrs.has("dtype")) return {DType::kF32, node.inputs[0]->shape};
   const OpDef& op = *node.op;
-  const bool defined = real ? op.real || op.scalar : op.integer != nullptr;
+  const bool defined = real ? op.block_f64 || op.real || op.scalar : op.integer != nullptr;
   if (!defined) shape_error(node, "not defined for these types");
   return {static_cast<DType>(node.attrs.integer("dtype")), node.inputs[0]->shape};
 }
@@ -36,7 +36,7 @@ void run_typed(const graph::KernelCall& call) {
     operands[i] = typed(call.inputs[i]);
   }
   const kernels::TypedFunction f = {graph::simple_form(op), op.real ? op.real : op.scalar,
-                                    op.integer};
+                                    op.integer, op.block_f64};
   kernels::map_typed(*call.pool, f, std::span(operands, call.inputs.size()), call.output.shape,
                      call.output.dtype, call.output.data);
 }

@@ -6,6 +6,7 @@
 #include "lib/base/error.h"
 #include "lib/graph/mixed_precision.h"
 #include "lib/kernels/norm_backward.h"
+#include "lib/kernels/norm_f64.h"
 #include "lib/ops/cases.h"
 #include "lib/ops/elementwise.h"
 
@@ -20,8 +21,8 @@ using graph::record;
 
 void require_rows(const Node& node) {
   const Node& x = *node.inputs[0];
-  if (!is_float32_or_narrower(x.dtype) || x.shape.rank() == 0) {
-    shape_error(node, "x must be rows of float32 or narrower floats");
+  if (!(is_float32_or_narrower(x.dtype) || x.dtype == DType::kF64) || x.shape.rank() == 0) {
+    shape_error(node, "x must be rows of floats");
   }
 }
 
@@ -44,17 +45,19 @@ bool norm_gives_bf16(const Node& node) {
   return node.inputs[0]->dtype == DType::kF32;
 }
 
-// x and dy of one shape, perhaps a weight [dim]. Results, float32: dx, of the weight and `extra` of
-// its like.
+// x and dy of one shape, perhaps a weight [dim]. Results, float32 or, of float64, that: dx, of the
+// weight and `extra` of its like.
 graph::TypedShape infer_backward(const Node& node, int64_t extra) {
   require_rows(node);
   const Node &x = *node.inputs[0], &dy = *node.inputs[1];
   if (!takes_gradient(x.dtype, dy.dtype) || !(dy.shape == x.shape)) {
     shape_error(node, "dy must be as x");
   }
-  if (node.inputs.size() == 2) return {DType::kF32, x.shape};
+  const DType result = computed_type(x.dtype);
+  if (dy.dtype == DType::kF32 && result == DType::kF64) shape_error(node, "dy must be float64 too");
+  if (node.inputs.size() == 2) return {result, x.shape};
   require_weight(node, *node.inputs[2]);
-  return {DType::kF32, {x.shape.elements() + extra * x.shape[-1]}};
+  return {result, {x.shape.elements() + extra * x.shape[-1]}};
 }
 
 kernels::Rows norm_rows(const graph::Operand& x) {
@@ -66,47 +69,91 @@ kernels::Rows norm_rows(const graph::Operand& x) {
   return rows;
 }
 
+kernels::RowsF64 f64_rows(const graph::Operand& x) {
+  const kernels::Rows rows = norm_rows(x);
+  return {x.as<const double>(), rows.rows, rows.dim, rows.stride};
+}
+
+bool is_f64(const KernelCall& call) {
+  return call.inputs[0].dtype == DType::kF64;
+}
+
+double exact_eps_of(const KernelCall& call) {
+  return call.node->attrs.real("eps");
+}
 float eps_of(const KernelCall& call) {
-  return static_cast<float>(call.node->attrs.real("eps"));
+  return static_cast<float>(exact_eps_of(call));
 }
 
 void run_softmax(const KernelCall& call) {
+  if (is_f64(call)) {
+    return kernels::softmax(*call.pool, f64_rows(call.inputs[0]), call.output.as<double>());
+  }
   const kernels::Rows x = norm_rows(call.inputs[0]);
   kernels::softmax(*call.pool, x, call.output.data, x.dim, call.workspace);
 }
 
 size_t softmax_workspace(const Node& node, int threads) {
+  if (node.dtype == DType::kF64) return 0;
   return kernels::softmax_workspace_bytes(node.dtype, node.shape[-1], threads);
 }
 
 void run_rms_norm(const KernelCall& call) {
+  if (is_f64(call)) {
+    return kernels::rms_norm(*call.pool, f64_rows(call.inputs[0]),
+                             call.inputs[1].as<const double>(), exact_eps_of(call),
+                             call.output.as<double>());
+  }
   const kernels::Rows x = norm_rows(call.inputs[0]);
   kernels::rms_norm(*call.pool, x, call.inputs[1].data, eps_of(call), call.output.data, x.dim,
                     call.output.dtype != x.dtype);
 }
 
 void run_layer_norm(const KernelCall& call) {
+  if (is_f64(call)) {
+    return kernels::layer_norm(*call.pool, f64_rows(call.inputs[0]),
+                               call.inputs[1].as<const double>(), call.inputs[2].as<const double>(),
+                               exact_eps_of(call), call.output.as<double>());
+  }
   const kernels::Rows x = norm_rows(call.inputs[0]);
   kernels::layer_norm(*call.pool, x, call.inputs[1].data, call.inputs[2].data, eps_of(call),
                       call.output.data, x.dim, call.output.dtype != x.dtype);
 }
 
 void run_log_softmax(const KernelCall& call) {
+  if (is_f64(call)) {
+    return kernels::log_softmax(*call.pool, f64_rows(call.inputs[0]), call.output.as<double>());
+  }
   const kernels::Rows x = norm_rows(call.inputs[0]);
   kernels::log_softmax(*call.pool, x, call.output.data, x.dim);
 }
 
 void run_softmax_backward(const KernelCall& call) {
+  if (is_f64(call)) {
+    return kernels::softmax_backward(*call.pool, f64_rows(call.inputs[0]), f64_rows(call.inputs[1]),
+                                     call.output.as<double>());
+  }
   kernels::softmax_backward(*call.pool, norm_rows(call.inputs[0]), norm_rows(call.inputs[1]),
                             call.output.as<float>());
 }
 
 void run_log_softmax_backward(const KernelCall& call) {
+  if (is_f64(call)) {
+    return kernels::log_softmax_backward(*call.pool, f64_rows(call.inputs[0]),
+                                         f64_rows(call.inputs[1]), call.output.as<double>());
+  }
   kernels::log_softmax_backward(*call.pool, norm_rows(call.inputs[0]), norm_rows(call.inputs[1]),
                                 call.output.as<float>());
 }
 
 void run_rms_norm_backward(const KernelCall& call) {
+  if (is_f64(call)) {
+    const kernels::RowsF64 x = f64_rows(call.inputs[0]);
+    auto* const dx = call.output.as<double>();
+    return kernels::rms_norm_backward(*call.pool, x, call.inputs[2].as<const double>(),
+                                      f64_rows(call.inputs[1]), exact_eps_of(call), dx,
+                                      dx + x.rows * x.dim, call.workspace);
+  }
   const kernels::Rows x = norm_rows(call.inputs[0]);
   auto* dx = call.output.as<float>();
   kernels::rms_norm_backward(*call.pool, x, call.inputs[2].data, norm_rows(call.inputs[1]),
@@ -114,6 +161,14 @@ void run_rms_norm_backward(const KernelCall& call) {
 }
 
 void run_layer_norm_backward(const KernelCall& call) {
+  if (is_f64(call)) {
+    const kernels::RowsF64 x = f64_rows(call.inputs[0]);
+    auto* const dx = call.output.as<double>();
+    double* const dw = dx + x.rows * x.dim;
+    return kernels::layer_norm_backward(*call.pool, x, call.inputs[2].as<const double>(),
+                                        f64_rows(call.inputs[1]), exact_eps_of(call), dx, dw,
+                                        dw + x.dim, call.workspace);
+  }
   const kernels::Rows x = norm_rows(call.inputs[0]);
   auto* dx = call.output.as<float>();
   float* dw = dx + x.rows * x.dim;
@@ -124,7 +179,8 @@ void run_layer_norm_backward(const KernelCall& call) {
 size_t backward_workspace(const Node& node, int) {
   const Shape& x = node.inputs[0]->shape;
   const int64_t rows = x[-1] > 0 ? x.elements() / x[-1] : 0;
-  return kernels::norm_backward_workspace_bytes(rows, x[-1]);
+  return node.dtype == DType::kF64 ? kernels::norm_backward_f64_workspace_bytes(rows, x[-1])
+                                   : kernels::norm_backward_workspace_bytes(rows, x[-1]);
 }
 
 // The largest of each row, as a constant to the gradient: in softmax it cancels. Of no elements 0.
@@ -139,16 +195,23 @@ Tensor softmax_meaning(const Node&, Inputs in) {
   return div(e, sum(e, -1));
 }
 
+// As the kernels read it.
+Tensor eps_for(const Node& node, const Tensor& x) {
+  const double eps = node.attrs.real("eps");
+  return x.dtype() == DType::kF64 ? number(eps, DType::kF64)
+                                  : graph::scalar(static_cast<float>(eps));
+}
+
 Tensor rms_norm_meaning(const Node& node, Inputs in) {
   const Tensor variance = mean(mul(in[0], in[0]), -1);
-  const Tensor eps = graph::scalar(static_cast<float>(node.attrs.real("eps")));
+  const Tensor eps = eps_for(node, in[0]);
   return mul(mul(in[0], rsqrt(add(variance, eps))), in[1]);
 }
 
 Tensor layer_norm_meaning(const Node& node, Inputs in) {
   const Tensor centered = sub(in[0], mean(in[0], -1));
   const Tensor variance = mean(mul(centered, centered), -1);
-  const Tensor eps = graph::scalar(static_cast<float>(node.attrs.real("eps")));
+  const Tensor eps = eps_for(node, in[0]);
   return add(mul(mul(centered, rsqrt(add(variance, eps))), in[1]), in[2]);
 }
 
@@ -173,7 +236,7 @@ Tensor sum_rows(const Tensor& x) {
 
 Tensor rms_norm_backward_meaning(const Node& node, Inputs in) {
   const Tensor &x = in[0], &dy = in[1];
-  const Tensor eps = graph::scalar(static_cast<float>(node.attrs.real("eps")));
+  const Tensor eps = eps_for(node, x);
   const Tensor r = rsqrt(add(mean(mul(x, x), -1), eps)), g = mul(dy, in[2]);
   const Tensor pull = mul(mul(r, mul(r, r)), mean(mul(g, x), -1));
   const Tensor parts[] = {flatten(sub(mul(r, g), mul(x, pull))), sum_rows(mul(dy, mul(x, r)))};
@@ -182,7 +245,7 @@ Tensor rms_norm_backward_meaning(const Node& node, Inputs in) {
 
 Tensor layer_norm_backward_meaning(const Node& node, Inputs in) {
   const Tensor &x = in[0], &dy = in[1];
-  const Tensor eps = graph::scalar(static_cast<float>(node.attrs.real("eps")));
+  const Tensor eps = eps_for(node, x);
   const Tensor centered = sub(x, mean(x, -1));
   const Tensor r = rsqrt(add(mean(mul(centered, centered), -1), eps));
   const Tensor normal = mul(centered, r), g = mul(dy, in[2]);
@@ -190,6 +253,28 @@ Tensor layer_norm_backward_meaning(const Node& node, Inputs in) {
   const Tensor parts[] = {flatten(mul(r, sub(sub(g, mean(g, -1)), pull))),
                           sum_rows(mul(dy, normal)), sum_rows(dy)};
   return concat(parts, 0);
+}
+
+// The same in float64, a strided view among them: `rows` inputs of one shape, then `weights` [dim].
+// Results are compared as float32.
+constexpr double kRoundedTolerance = 1e-6;
+void add_f64_cases(std::vector<OpCase>& cases, size_t rows, int weights,
+                   const std::function<Tensor(Inputs)>& build) {
+  const auto add_case = [&](std::string label, const Shape& shape, int64_t dim,
+                            std::function<Tensor(Inputs)> of) {
+    std::vector<graph::TypedShape> inputs(rows, {DType::kF64, shape});
+    inputs.insert(inputs.end(), static_cast<size_t>(weights), {DType::kF64, {dim}});
+    cases.push_back(
+        {str("f64 ", label), std::move(inputs), std::move(of), -3, 3, kRoundedTolerance});
+  };
+  for (Shape shape : {Shape{1}, Shape{0, 4}, Shape{3, 64}, Shape{2, 3, 33}, Shape{300, 17}}) {
+    add_case(to_string(shape), shape, shape[-1], build);
+  }
+  add_case("strided rows", {4, 48}, 20, [rows, build](Inputs in) {
+    std::vector<Tensor> sliced(in.begin(), in.end());
+    for (size_t i = 0; i < rows; ++i) sliced[i] = graph::slice(in[i], 1, 8, 28);
+    return build(sliced);
+  });
 }
 
 // One, few and many rows, odd widths, a strided view; `build` takes x and the weights.
@@ -216,6 +301,7 @@ std::vector<OpCase> norm_cases(int weights, std::function<Tensor(Inputs)> build)
                      return build(sliced);
                    },
                    -3, 3, 5e-6});
+  add_f64_cases(cases, 1, weights, build);
   return cases;
 }
 
@@ -244,6 +330,7 @@ std::vector<OpCase> backward_cases(int weights, const OpDef& op, graph::Attrs at
     for (int i : {0, 1}) inputs[i] = graph::slice(graph::pad(in[i], 1, 8, 3), 1, 8, 28);
     return record(op, inputs, attrs);
   });
+  add_f64_cases(cases, 2, weights, [&op, attrs](Inputs in) { return record(op, in, attrs); });
   return cases;
 }
 
@@ -361,24 +448,19 @@ const OpDef kLayerNormBackward = {
 
 namespace {
 
-// `op` of float rows of any width: float64 takes its meaning.
-Tensor of_rows(const OpDef& op, const Tensor& x) {
-  return x.dtype() == DType::kF64 ? op.meaning({}, {&x, 1}) : record(op, {x});
-}
-
 // Along `axis`: `columns` does along a middle axis what `rows` does along the last one.
 Tensor along(const OpDef& rows, const OpDef& columns, const Tensor& x, int axis) {
   graph::check_defined(x, rows.name, "x");
   const int at = graph::checked_axis(rows.name, x.shape(), axis);
-  if (at == x.rank() - 1) return of_rows(rows, x);
+  if (at == x.rank() - 1) return record(rows, {x});
   if (x.dtype() == DType::kF64) {
-    return graph::transpose(of_rows(rows, graph::transpose(x, at, -1)), at, -1);
+    return graph::transpose(record(rows, {graph::transpose(x, at, -1)}), at, -1);
   }
   Shape joined = {1, x.dim(at), 1};
   for (int i = 0; i < x.rank(); ++i) {
     if (i != at) joined[i < at ? 0 : 2] *= x.dim(i);
   }
-  return graph::reshape(of_rows(columns, graph::reshape(x, joined)), x.shape());
+  return graph::reshape(record(columns, {graph::reshape(x, joined)}), x.shape());
 }
 
 // [dim] for an x of rows of that width, or undefined.
@@ -388,41 +470,28 @@ void check_weight(const OpDef& op, const Tensor& x, const Tensor& weight) {
        to_string(weight.shape()), ", expected [", x.dim(-1), "]");
 }
 
-// `op`, a normalisation, of x and weights in float64, from other operations.
-Tensor exact_rows_norm(const OpDef& op, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                       double eps) {
-  if (x.rank() == 0) fail(ErrorKind::kMalformed, op.name, ": x has no axis");
-  check_weight(op, x, weight);
-  check_weight(op, x, bias);
-  const Tensor centered = &op == &kLayerNorm ? sub(x, mean(x, -1)) : x;
-  Tensor y = mul(centered, rsqrt(add(mean(mul(centered, centered), -1), eps)));
-  if (weight.defined()) y = mul(y, weight);
-  return bias.defined() ? add(y, bias) : y;
+// `weight`, or without one `value`, 0 or 1, for every element of a row of x, in its type.
+Tensor weight_or(const Tensor& weight, double value, const Tensor& x) {
+  if (weight.defined()) return weight;
+  const bool is_own = is_narrow(x.dtype()) || x.dtype() == DType::kF64;
+  return full({x.rank() > 0 ? x.dim(-1) : 1}, value, is_own ? x.dtype() : DType::kF32);
 }
 
-bool is_any_f64(std::initializer_list<Tensor> inputs) {
-  return std::ranges::any_of(
-      inputs, [](const Tensor& x) { return x.defined() && x.dtype() == DType::kF64; });
-}
-
-// The same of other types: those of different ones are computed in float32, and the result is
-// rounded to that of x.
+// `op` of rows x and what else there is, in float64 if any is; those of different narrower types
+// are computed in float32, and the result is rounded to that of x.
 Tensor of_float_rows(const OpDef& op, std::vector<Tensor> inputs, double eps) {
-  const DType dtype = inputs[0].dtype();
-  const bool alike =
-      std::ranges::all_of(inputs, [&](const Tensor& x) { return x.dtype() == dtype; });
-  if (!alike) {
+  DType dtype = inputs[0].dtype();
+  const auto is = [](DType type) { return [type](const Tensor& x) { return x.dtype() == type; }; };
+  if (std::ranges::any_of(inputs, is(DType::kF64))) {
+    for (const Tensor& x : inputs) dtype = promote(dtype, float_type_of(op.name, {x}));
+    if (inputs[0].rank() == 0) fail(ErrorKind::kMalformed, op.name, ": x has no axis");
+    for (size_t i = 1; i < inputs.size(); ++i) check_weight(op, inputs[0], inputs[i]);
+    for (Tensor& input : inputs) input = in_type(input, dtype);
+  } else if (!std::ranges::all_of(inputs, is(dtype))) {
     for (Tensor& input : inputs) input = widened(input);
   }
   const Tensor y = record(op, inputs, {{"eps", eps}});
   return is_narrow(dtype) ? in_type(y, dtype) : y;
-}
-
-// `weight`, or without one `value`, 0 or 1, for every element of a row of x.
-Tensor weight_or(const Tensor& weight, double value, const Tensor& x) {
-  if (weight.defined()) return weight;
-  const DType dtype = is_narrow(x.dtype()) ? x.dtype() : DType::kF32;
-  return full({x.rank() > 0 ? x.dim(-1) : 1}, value, dtype);
 }
 
 }  // namespace
@@ -437,27 +506,11 @@ Tensor log_softmax(const Tensor& x, int axis) {
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
   graph::check_defined(x, kRmsNorm.name, "x");
-  if (is_any_f64({x, weight})) {
-    return in_common_float(
-        kRmsNorm.name,
-        [&](const Tensor& rows, const Tensor& w) {
-          return exact_rows_norm(kRmsNorm, rows, w, {}, eps);
-        },
-        x, weight);
-  }
   return of_float_rows(kRmsNorm, {x, weight_or(weight, 1, x)}, eps);
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
   graph::check_defined(x, kLayerNorm.name, "x");
-  if (is_any_f64({x, weight, bias})) {
-    return in_common_float(
-        kLayerNorm.name,
-        [&](const Tensor& rows, const Tensor& w, const Tensor& b) {
-          return exact_rows_norm(kLayerNorm, rows, w, b, eps);
-        },
-        x, weight, bias);
-  }
   return of_float_rows(kLayerNorm, {x, weight_or(weight, 1, x), weight_or(bias, 0, x)}, eps);
 }
 

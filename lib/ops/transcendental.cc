@@ -11,6 +11,7 @@ using graph::GradCall;
 using graph::Node;
 using graph::OpDef;
 namespace block = kernels::block;
+namespace block_f64 = kernels::block_f64;
 
 extern const OpDef kExp2, kLog2, kSin, kSqrt, kRecip, kExp, kLog, kCos, kRsqrt, kExpm1, kLog1p,
     kErf;
@@ -19,6 +20,7 @@ extern const OpDef kExp2, kLog2, kSin, kSqrt, kRecip, kExp, kLog, kCos, kRsqrt, 
 
 const OpDef kExp2 = elementwise({.name = "exp2",
                                  .block = block::exp2,
+                                 .block_f64 = block_f64::exp2,
                                  .grad = [](const GradCall& call) -> Gradients {
                                    return {mul(mul(call.dy, call.output), std::numbers::ln2)};
                                  },
@@ -26,6 +28,7 @@ const OpDef kExp2 = elementwise({.name = "exp2",
                                  .cases = [] { return elementwise_cases(kExp2, 1, -10, 10); }});
 const OpDef kLog2 = elementwise({.name = "log2",
                                  .block = block::log2,
+                                 .block_f64 = block_f64::log2,
                                  .grad = [](const GradCall& call) -> Gradients {
                                    return {div(mul(call.dy, std::numbers::log2e), call.inputs[0])};
                                  },
@@ -34,11 +37,13 @@ const OpDef kLog2 = elementwise({.name = "log2",
 const OpDef kSin = elementwise(
     {.name = "sin",
      .block = block::sin,
+     .block_f64 = block_f64::sin,
      .grad = [](const GradCall& call) -> Gradients { return {mul(call.dy, cos(call.inputs[0]))}; },
      .scalar = [](const double* x) { return std::sin(x[0]); },
      .cases = [] { return elementwise_cases(kSin, 1, -100, 100); }});
 const OpDef kSqrt = elementwise({.name = "sqrt",
                                  .block = block::sqrt,
+                                 .block_f64 = block_f64::sqrt,
                                  .grad = [](const GradCall& call) -> Gradients {
                                    return {div(mul(call.dy, 0.5), call.output)};
                                  },
@@ -46,6 +51,7 @@ const OpDef kSqrt = elementwise({.name = "sqrt",
                                  .cases = [] { return elementwise_cases(kSqrt, 1, 0, 10); }});
 const OpDef kRecip = elementwise({.name = "recip",
                                   .block = block::recip,
+                                  .block_f64 = block_f64::recip,
                                   .grad = [](const GradCall& call) -> Gradients {
                                     return {neg(mul(call.dy, mul(call.output, call.output)))};
                                   },
@@ -57,21 +63,21 @@ const OpDef kRecip = elementwise({.name = "recip",
 const OpDef kExp = elementwise(
     {.name = "exp",
      .block = block::exp,
-     .real = [](const double* x) { return std::exp(x[0]); },
+     .block_f64 = block_f64::exp,
      .meaning = [](const Node&, Inputs in) { return exp2(mul(in[0], std::numbers::log2e)); },
      .grad = [](const GradCall& call) -> Gradients { return {mul(call.dy, call.output)}; },
      .cases = [] { return elementwise_cases(kExp, 1, -5, 5); }});
 const OpDef kLog = elementwise(
     {.name = "log",
      .block = block::log,
-     .real = [](const double* x) { return std::log(x[0]); },
+     .block_f64 = block_f64::log,
      .meaning = [](const Node&, Inputs in) { return mul(log2(in[0]), std::numbers::ln2); },
      .grad = [](const GradCall& call) -> Gradients { return {div(call.dy, call.inputs[0])}; },
      .cases = [] { return elementwise_cases(kLog, 1, 0.01, 100); }});
 const OpDef kCos = elementwise(
     {.name = "cos",
      .block = block::cos,
-     .real = [](const double* x) { return std::cos(x[0]); },
+     .block_f64 = block_f64::cos,
      .meaning = [](const Node&, Inputs in) { return sin(add(in[0], std::numbers::pi / 2)); },
      .grad = [](const GradCall& call) -> Gradients {
        return {neg(mul(call.dy, sin(call.inputs[0])))};
@@ -80,7 +86,7 @@ const OpDef kCos = elementwise(
 const OpDef kRsqrt =
     elementwise({.name = "rsqrt",
                  .block = block::rsqrt,
-                 .real = [](const double* x) { return 1 / std::sqrt(x[0]); },
+                 .block_f64 = block_f64::rsqrt,
                  .meaning = [](const Node&, Inputs in) { return recip(sqrt(in[0])); },
                  .grad = [](const GradCall& call) -> Gradients {
                    const Tensor& y = call.output;
@@ -91,7 +97,7 @@ const OpDef kRsqrt =
 const OpDef kExpm1 =
     elementwise({.name = "expm1",
                  .block = block::expm1,
-                 .real = [](const double* x) { return std::expm1(x[0]); },
+                 .block_f64 = block_f64::expm1,
                  .meaning = [](const Node&, Inputs in) { return sub(exp(in[0]), 1.0); },
                  .grad = [](const GradCall& call) -> Gradients {
                    return {mul(call.dy, add(call.output, 1.0))};
@@ -101,7 +107,7 @@ const OpDef kExpm1 =
 const OpDef kLog1p =
     elementwise({.name = "log1p",
                  .block = block::log1p,
-                 .real = [](const double* x) { return std::log1p(x[0]); },
+                 .block_f64 = block_f64::log1p,
                  .meaning = [](const Node&, Inputs in) { return log(add(in[0], 1.0)); },
                  .grad = [](const GradCall& call) -> Gradients {
                    return {div(call.dy, add(call.inputs[0], 1.0))};
@@ -126,7 +132,7 @@ Tensor erf_meaning(const Node&, Inputs in) {
 const OpDef kErf =
     elementwise({.name = "erf",
                  .block = block::erf,
-                 .real = [](const double* x) { return std::erf(x[0]); },
+                 .block_f64 = block_f64::erf,
                  .meaning = erf_meaning,
                  .grad = [](const GradCall& call) -> Gradients {
                    const Tensor& x = call.inputs[0];

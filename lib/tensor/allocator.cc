@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <limits>
+#include <memory>
 
 #include "lib/base/error.h"
 
@@ -32,20 +33,30 @@ Buffer allocate(size_t bytes) {
   const int64_t used = live.load(), limit = most.load();
   const bool fits =
       rounded >= bytes && rounded <= static_cast<uint64_t>(std::max<int64_t>(limit - used, 0));
-  void* memory = fits ? std::aligned_alloc(alignment, rounded) : nullptr;
-  if (memory == nullptr) {
+  // Whole huge pages are aligned here: what glibc aligns to them goes back to the system whenever
+  // it is freed, and comes with new pages, to be cleared, the next time.
+  const bool is_huge = alignment == kHugePage;
+  void* const block = !fits     ? nullptr
+                      : is_huge ? std::malloc(rounded + kHugePage)
+                                : std::aligned_alloc(alignment, rounded);
+  if (block == nullptr) {
     fail(ErrorKind::kResource, "out of memory: cannot allocate ", human_bytes(bytes), " (",
          human_bytes(static_cast<uint64_t>(used)), " in use",
          fits ? "" : str(", ", human_bytes(static_cast<uint64_t>(limit)), " available in all"),
          ")");
   }
-  if (alignment == kHugePage) madvise(memory, rounded, MADV_HUGEPAGE);
+  void* memory = block;
+  if (is_huge) {
+    size_t space = rounded + kHugePage;
+    std::align(kHugePage, rounded, memory, space);
+    madvise(memory, rounded, MADV_HUGEPAGE);
+  }
   count.fetch_add(1);
   add_live(static_cast<int64_t>(rounded));
   Buffer buffer;
   buffer.data = static_cast<std::byte*>(memory);
   buffer.bytes = bytes;
-  buffer.owner = std::shared_ptr<void>(memory, [rounded](void* p) {
+  buffer.owner = std::shared_ptr<void>(block, [rounded](void* p) {
     std::free(p);
     live.fetch_sub(static_cast<int64_t>(rounded));
   });

@@ -7,12 +7,17 @@
 namespace lumen {
 
 Array Array::zeros(DType dtype, const Shape& shape) {
+  Array array = uninitialized(dtype, shape);
+  std::memset(array.data_, 0, array.buffer_->bytes);
+  return array;
+}
+
+Array Array::uninitialized(DType dtype, const Shape& shape) {
   Array array;
   array.dtype_ = dtype;
   check_extents("an array", shape);
   array.shape_ = shape;
   auto buffer = std::make_shared<Buffer>(allocate(array.bytes()));
-  std::memset(buffer->data, 0, buffer->bytes);
   array.data_ = buffer->data;
   array.buffer_ = std::move(buffer);
   return array;

@@ -31,6 +31,8 @@ class Array {
   // New zero-filled memory, 64-byte aligned. Throws Error(kResource) if there is not enough
   // and Error(kMalformed) for what check_extents refuses.
   static Array zeros(DType dtype, const Shape& shape);
+  // The same, holding what was there: for those who write every element before they read it.
+  static Array uninitialized(DType dtype, const Shape& shape);
 
   // New memory holding a copy of `values`. Throws as zeros(), and Error(kMalformed) unless there
   // are shape.elements() of them.
@@ -95,7 +97,7 @@ class Array {
 
 template <typename T>
 Array Array::from(std::span<const T> values, const Shape& shape) {
-  Array array = zeros(DTypeOf<T>::value, shape);
+  Array array = uninitialized(DTypeOf<T>::value, shape);
   if (values.size() != static_cast<size_t>(shape.elements())) {
     fail(ErrorKind::kMalformed, values.size(), " values for an array of shape ", to_string(shape));
   }

@@ -1,5 +1,9 @@
 #include "lib/tensor/array.h"
 
+#include <sys/resource.h>
+
+#include <cstdint>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -45,6 +49,32 @@ TEST_CASE("the allocator counts what lives") {
   CHECK(memory_stats().live_bytes == before.live_bytes);
   CHECK(memory_stats().allocations == before.allocations + 1);
 }
+
+#ifdef __has_feature
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define LUMEN_TENSOR_SANITIZED
+#endif
+#endif
+// glibc's allocator, which sanitizers replace.
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
+    !defined(LUMEN_TENSOR_SANITIZED)
+TEST_CASE("memory of huge pages that was freed is taken again without new pages") {
+  const auto faults_of_one_use = [] {
+    const auto faults = [] {
+      rusage usage;
+      getrusage(RUSAGE_SELF, &usage);
+      return usage.ru_minflt;
+    };
+    const auto before = faults();
+    const Buffer buffer = allocate(size_t{6} << 20);
+    CHECK(reinterpret_cast<uintptr_t>(buffer.data) % (size_t{2} << 20) == 0);
+    std::memset(buffer.data, 1, buffer.bytes);
+    return faults() - before;
+  };
+  for (int i = 0; i < 3; ++i) faults_of_one_use();
+  CHECK(faults_of_one_use() == 0);
+}
+#endif
 
 TEST_CASE("an impossible size is an error that names it") {
   try {

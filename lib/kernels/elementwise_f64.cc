@@ -1,0 +1,187 @@
+#include "lib/kernels/elementwise_f64.h"
+
+#include <cmath>
+
+#include "lib/kernels/targets-inl.h"
+#include "lib/kernels/typed.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lib/kernels/elementwise_f64.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "lib/kernels/elementwise-inl.h"
+#include "lib/kernels/math_f64-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lumen::kernels {
+namespace HWY_NAMESPACE {
+
+using Double = hn::ScalableTag<double>;
+
+// Sine or cosine; angles that the vector reduction does not take (NaN) go to libm.
+template <bool kCosine>
+HWY_INLINE void map_sin_cos(const double* const* in, double* out, int64_t n) {
+  map<1>(Double(), in, out, n, [](auto d, auto x) HWY_ATTR {
+    const auto y = sin_cos<kCosine>(d, x);
+    return repair(d, hn::Eq(y, y), y, x, x,
+                  [](double a, double) HWY_ATTR { return kCosine ? std::cos(a) : std::sin(a); });
+  });
+}
+
+constexpr double kTwiceRootTwoOverPi = 1.5957691216057308;
+constexpr double kInverseRootTwoPi = 0.3989422804014327;
+
+// x · sigmoid(2u) with u = √(2/π) (x + 0.044715 x³), as in float.
+template <class D>
+HWY_INLINE hn::Vec<D> gelu_tanh_vector(D d, hn::Vec<D> x) {
+  const auto inner = hn::MulAdd(hn::Mul(x, x), hn::Set(d, 0.044715 * kTwiceRootTwoOverPi),
+                                hn::Set(d, kTwiceRootTwoOverPi));
+  return hn::Mul(x, sigmoid_vector(d, hn::Mul(x, inner)));
+}
+
+// s (1 + x r) with s = sigmoid v and r = 1 − s, each to the last bits.
+template <class D>
+HWY_INLINE hn::Vec<D> sigmoid_slope(D d, hn::Vec<D> v, hn::Vec<D> x) {
+  const auto one = hn::Set(d, 1.0);
+  const auto power = exp_vector(d, hn::Neg(hn::Abs(v)));
+  const auto large = hn::Div(one, hn::Add(one, power)), small = hn::Mul(power, large);
+  const auto s = hn::IfNegativeThenElse(v, small, large);
+  return hn::Mul(s, hn::MulAdd(x, hn::IfNegativeThenElse(v, large, small), one));
+}
+
+// Φ + x φ with φ = e^(−x²/2) / √(2π): g(|x|) for x < 0, else 1 − g(|x|), where g(t) = Φ(−t) − t
+// φ(t) = e^(−t²/2) (w(t) − t / √(2π)).
+template <class D>
+HWY_INLINE hn::Vec<D> gelu_slope_vector(D d, hn::Vec<D> x) {
+  const auto t = hn::Min(hn::Abs(x), hn::Set(d, kNoTailF64));
+  const auto p = hn::NegMulAdd(t, hn::Set(d, kInverseRootTwoPi), normal_tail_ratio(d, t));
+  const auto g = hn::Mul(p, exp_minus_square(d, t, 0.5));
+  const auto y = hn::IfNegativeThenElse(x, g, hn::Sub(hn::Set(d, 1.0), g));
+  return hn::IfThenElse(hn::IsNaN(x), x, y);
+}
+
+// Beyond these |x| slopes are 0 or 1.
+constexpr double kFlat = 30.0;
+
+// With v = 2u as above: s (1 + x v' (1 − s)), s = sigmoid v.
+template <class D>
+HWY_INLINE hn::Vec<D> gelu_tanh_slope_vector(D d, hn::Vec<D> x) {
+  const auto near = hn::Min(hn::Max(x, hn::Set(d, -kFlat)), hn::Set(d, kFlat));
+  const auto cubic = hn::Mul(hn::Mul(near, near), hn::Set(d, 0.044715 * kTwiceRootTwoOverPi));
+  const auto slope = hn::MulAdd(cubic, hn::Set(d, 3.0), hn::Set(d, kTwiceRootTwoOverPi));
+  const auto v = hn::Mul(near, hn::Add(cubic, hn::Set(d, kTwiceRootTwoOverPi)));
+  return hn::IfThenElse(hn::IsNaN(x), x, sigmoid_slope(d, v, hn::Mul(near, slope)));
+}
+
+#define LUMEN_OP(name, inputs, op)                             \
+  void name(const double* const* in, double* out, int64_t n) { \
+    map_op<TypedOp::op, inputs>(Double(), in, out, n);         \
+  }
+
+LUMEN_OP(add, 2, kAdd)
+LUMEN_OP(sub, 2, kSubtract)
+LUMEN_OP(mul, 2, kMultiply)
+LUMEN_OP(div, 2, kDivide)
+LUMEN_OP(maximum, 2, kMaximum)
+LUMEN_OP(minimum, 2, kMinimum)
+LUMEN_OP(clamp, 3, kClamp)
+LUMEN_OP(neg, 1, kNegate)
+LUMEN_OP(abs, 1, kMagnitude)
+LUMEN_OP(sign, 1, kSign)
+LUMEN_OP(relu, 1, kRelu)
+#undef LUMEN_OP
+
+#define LUMEN_MAP(name, arguments, ...)                                          \
+  void name(const double* const* in, double* out, int64_t n) {                   \
+    map<1>(Double(), in, out, n, [] arguments HWY_ATTR { return __VA_ARGS__; }); \
+  }
+
+// The emulation loses the sign of what becomes 0.
+LUMEN_MAP(floor, (auto, auto x), hn::CopySign(hn::Floor(x), x))
+LUMEN_MAP(ceil, (auto, auto x), hn::CopySign(hn::Ceil(x), x))
+LUMEN_MAP(round, (auto, auto x), hn::CopySign(hn::Round(x), x))
+LUMEN_MAP(trunc, (auto, auto x), hn::CopySign(hn::Trunc(x), x))
+LUMEN_MAP(exp2, (auto d, auto x), exp2_vector(d, x))
+LUMEN_MAP(log2, (auto d, auto x), log2_vector(d, x))
+LUMEN_MAP(exp, (auto d, auto x), exp_vector(d, x))
+LUMEN_MAP(log, (auto d, auto x), log_vector(d, x))
+LUMEN_MAP(expm1, (auto d, auto x), expm1_vector(d, x))
+LUMEN_MAP(log1p, (auto d, auto x), log1p_vector(d, x))
+LUMEN_MAP(sqrt, (auto, auto x), hn::Sqrt(x))
+LUMEN_MAP(rsqrt, (auto d, auto x), hn::Div(hn::Set(d, 1.0), hn::Sqrt(x)))
+LUMEN_MAP(recip, (auto d, auto x), hn::Div(hn::Set(d, 1.0), x))
+LUMEN_MAP(tanh, (auto d, auto x), tanh_vector(d, x))
+LUMEN_MAP(sigmoid, (auto d, auto x), sigmoid_vector(d, x))
+LUMEN_MAP(silu, (auto d, auto x), hn::Mul(x, sigmoid_vector(d, x)))
+LUMEN_MAP(silu_slope, (auto d, auto x), sigmoid_slope(d, x, x))
+LUMEN_MAP(gelu, (auto d, auto x), hn::Mul(x, normal_cdf_vector(d, x)))
+LUMEN_MAP(gelu_slope, (auto d, auto x), gelu_slope_vector(d, x))
+LUMEN_MAP(gelu_tanh, (auto d, auto x), gelu_tanh_vector(d, x))
+LUMEN_MAP(gelu_tanh_slope, (auto d, auto x), gelu_tanh_slope_vector(d, x))
+LUMEN_MAP(hard_swish, (auto d, auto x), hn::Mul(x, hard_sigmoid_vector(d, x)))
+LUMEN_MAP(hard_swish_slope, (auto d, auto x), hard_swish_slope_vector(d, x))
+LUMEN_MAP(erf, (auto d, auto x), erf_vector(d, x))
+#undef LUMEN_MAP
+
+void sin(const double* const* in, double* out, int64_t n) {
+  map_sin_cos<false>(in, out, n);
+}
+void cos(const double* const* in, double* out, int64_t n) {
+  map_sin_cos<true>(in, out, n);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lumen::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lumen::kernels {
+
+#define LUMEN_DISPATCH(name)                                              \
+  HWY_EXPORT(name);                                                       \
+  void block_f64::name(const double* const* in, double* out, int64_t n) { \
+    HWY_DYNAMIC_DISPATCH(name)(in, out, n);                               \
+  }
+
+LUMEN_DISPATCH(add)
+LUMEN_DISPATCH(sub)
+LUMEN_DISPATCH(mul)
+LUMEN_DISPATCH(div)
+LUMEN_DISPATCH(maximum)
+LUMEN_DISPATCH(minimum)
+LUMEN_DISPATCH(clamp)
+LUMEN_DISPATCH(neg)
+LUMEN_DISPATCH(abs)
+LUMEN_DISPATCH(sign)
+LUMEN_DISPATCH(relu)
+LUMEN_DISPATCH(floor)
+LUMEN_DISPATCH(ceil)
+LUMEN_DISPATCH(round)
+LUMEN_DISPATCH(trunc)
+LUMEN_DISPATCH(exp2)
+LUMEN_DISPATCH(log2)
+LUMEN_DISPATCH(exp)
+LUMEN_DISPATCH(log)
+LUMEN_DISPATCH(expm1)
+LUMEN_DISPATCH(log1p)
+LUMEN_DISPATCH(sin)
+LUMEN_DISPATCH(cos)
+LUMEN_DISPATCH(sqrt)
+LUMEN_DISPATCH(rsqrt)
+LUMEN_DISPATCH(recip)
+LUMEN_DISPATCH(tanh)
+LUMEN_DISPATCH(sigmoid)
+LUMEN_DISPATCH(silu)
+LUMEN_DISPATCH(silu_slope)
+LUMEN_DISPATCH(gelu)
+LUMEN_DISPATCH(gelu_slope)
+LUMEN_DISPATCH(gelu_tanh)
+LUMEN_DISPATCH(gelu_tanh_slope)
+LUMEN_DISPATCH(hard_swish)
+LUMEN_DISPATCH(hard_swish_slope)
+LUMEN_DISPATCH(erf)
+#undef LUMEN_DISPATCH
+
+}  // namespace lumen::kernels
+#endif  // HWY_ONCE
