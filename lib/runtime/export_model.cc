@@ -10,6 +10,7 @@
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
 #include "lib/io/atomic_file.h"
+#include "lib/io/backbone_names.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/write_safetensors.h"
 #include "lib/nn/conv1d.h"
@@ -210,9 +211,11 @@ void name_parameters(const io::Json& model_config, const NamedArrays& tensors, i
   constexpr std::pair<std::string_view, std::string_view> kRouters[] = {
       {"gpt_oss", ".mlp.router"},         {"granitemoe", ".block_sparse_moe.router"},
       {"lfm2_moe", ".feed_forward.gate"}, {"nemotron_h", ".mixer.gate"},
-      {"phimoe", ".mlp.router"},          {"qwen3_5_moe", ".mlp.gate"}};
+      {"phimoe", ".mlp.router"},          {"qwen2_moe", ".mlp.gate"},
+      {"qwen3_5_moe", ".mlp.gate"}};
   const std::string type = io::get_string(model_config, "model_type", "");
   const auto is_parameter = [&](std::string_view path) {
+    if (!io::name_in_language_model(path).empty()) return path.ends_with(".mlp.gate");
     for (const auto& [family, router] : kRouters) {
       if (type.starts_with(family)) return path.ends_with(router);
     }

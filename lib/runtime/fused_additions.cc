@@ -36,11 +36,13 @@ std::vector<std::string> matrices_of(const io::Json& model_config, std::string_v
 }
 
 // Whether PEFT knows the additions to these experts by the names of their own matrices, which
-// transformers 4 has and it brings to transformers 5.
-bool are_named_alone(const io::Json& model_config) {
-  constexpr std::string_view kTypes[] = {"mixtral", "minimax_m2", "qwen3_moe", "qwen3_vl_moe_text",
-                                         "olmoe"};
-  return std::ranges::find(kTypes, type_of(model_config)) != std::end(kTypes);
+// transformers 4 has and it brings to transformers 5; not to those in a model that sees images.
+bool are_named_alone(const io::Json& model_config, const NamedArrays& tensors) {
+  constexpr std::string_view kTypes[] = {"mixtral", "minimax_m2", "qwen3_moe", "olmoe"};
+  const bool in_part = std::ranges::any_of(tensors, [](const auto& tensor) {
+    return !io::name_in_language_model(tensor.first).empty();
+  });
+  return !in_part && std::ranges::find(kTypes, type_of(model_config)) != std::end(kTypes);
 }
 
 // The layer of experts here that is called `layer` in transformers 5, and back.
@@ -239,7 +241,7 @@ LayerAdditions take_experts(const nn::LoraOptions& options, NamedArrays& tensors
 FusedExperts fuse_additions(const io::Json& model_config, const nn::LoraOptions& options,
                             NamedArrays& tensors) {
   FusedExperts result;
-  if (are_named_alone(model_config)) return result;
+  if (are_named_alone(model_config, tensors)) return result;
   const bool in_turn = io::experts_form(model_config) == io::ExpertsForm::kInTurn;
   const bool has_gates = type_of(model_config) != "nemotron_h";
   for (auto& [own, matrices] : take_experts(options, tensors)) {
