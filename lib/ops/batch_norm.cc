@@ -516,10 +516,13 @@ namespace {
 // Of channels [batch, channels, pixels] and weights in float64, from other operations.
 BatchNormResult exact_batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                  double eps) {
-  const Tensor mean = ops::mean(x, Axes{0, 2}, true), centered = sub(x, mean);
-  const Tensor var = ops::mean(mul(centered, centered), Axes{0, 2}, true);
-  Tensor y = mul(centered, rsqrt(add(var, eps)));
-  if (weight.defined()) y = add(mul(y, column(weight)), column(bias));
+  const Axes axes = x.dim(2) == 1 ? Axes{0} : Axes{0, 2};
+  const Tensor mean = ops::mean(x, axes, true), centered = sub(x, mean);
+  const Tensor var = ops::mean(mul(centered, centered), axes, true);
+  Tensor scale = rsqrt(add(var, eps));
+  if (weight.defined()) scale = mul(scale, column(weight));
+  Tensor y = mul(centered, scale);
+  if (bias.defined()) y = add(y, column(bias));
   return {y, reshape(mean, {x.dim(1)}), reshape(var, {x.dim(1)})};
 }
 
