@@ -205,6 +205,19 @@ void require_exact(const io::Json& id) {
   }
 }
 
+// The id of a line of which something is wrong, if that can be read.
+std::optional<io::Json> id_of(std::string_view line) {
+  try {
+    const io::Json object = io::parse_json(line, "JSON");
+    const io::Json* id = io::find(object, "id");
+    if (id == nullptr) return std::nullopt;
+    require_exact(*id);
+    return *id;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 constexpr auto kIgnoreText = [](std::string_view) {};
 
 // An answer that is being generated in a slot.
@@ -244,6 +257,9 @@ class Batch {
   bool has_room() const;
   bool await_line();
   void take();
+  void take(const std::string& line);
+  bool skips(const Error& error) const;
+  void tell_error(int64_t number, const std::optional<io::Json>& id, const Error& error);
   void keep_error(int64_t number);
   void start(BatchRequest request, const std::string& place);
   bool advance(Sequence& sequence, std::span<const float> logits);
@@ -264,7 +280,7 @@ class Batch {
   int64_t error_number_ = 0;  // of the answer that it stands for
   int64_t taken_ = 0, printed_ = 0;
   std::map<int64_t, std::string> waiting_;  // finished lines by number; "": no answer
-  int64_t answers_ = 0, generated_ = 0;
+  int64_t answers_ = 0, generated_ = 0, refused_ = 0;
 };
 
 // Whether the next line may be taken up.
@@ -297,22 +313,47 @@ void Batch::keep_error(int64_t number) {
   input_over_ = true;
 }
 
+// Whether the error is a line's own, and the batch is to go on.
+bool Batch::skips(const Error& error) const {
+  const ErrorKind kind = error.kind();
+  return options_.on_bad_line == "skip" &&
+         (kind == ErrorKind::kMalformed || kind == ErrorKind::kUnsupported ||
+          kind == ErrorKind::kMismatch);
+}
+
+void Batch::tell_error(int64_t number, const std::optional<io::Json>& id, const Error& error) {
+  io::Json out = {{"schema", 1}, {"error", error.what()}};
+  if (id) out["id"] = *id;
+  waiting_[number] = out.dump() + "\n";
+  ++refused_;
+}
+
 void Batch::take() {
   try {
     std::string line;
     if (!input_.next(line)) {
       input_over_ = true;
     } else if (!is_blank(line)) {
-      const std::string place = str(input_.place(), ": line ", input_.number());
-      BatchRequest request =
-          with_context(place, [&] { return parse_request(line, options_, session_); });
-      if (const std::string& dropped = request.prompt.dropped; !dropped.empty()) {
-        write_stderr(str("note: ", place, ": ", dropped_notice(dropped), "\n"));
-      }
-      with_context(place, [&] { start(std::move(request), place); });
+      take(line);
     }
   } catch (const Error&) {
     keep_error(taken_);
+  }
+}
+
+void Batch::take(const std::string& line) {
+  const std::string place = str(input_.place(), ": line ", input_.number());
+  try {
+    with_context(place, [&] {
+      BatchRequest request = parse_request(line, options_, session_);
+      if (const std::string& dropped = request.prompt.dropped; !dropped.empty()) {
+        write_stderr(str("note: ", place, ": ", dropped_notice(dropped), "\n"));
+      }
+      start(std::move(request), place);
+    });
+  } catch (const Error& error) {
+    if (!skips(error)) throw;
+    tell_error(taken_++, id_of(line), error);
   }
 }
 
@@ -348,7 +389,7 @@ bool Batch::advance(Sequence& sequence, std::span<const float> logits) {
 }
 
 // One token more for every active answer. Those after which the model's output is no number end
-// without a line; the others go on.
+// without a line, or with their error; the others go on.
 void Batch::step() {
   slots_.clear();
   tokens_.clear();
@@ -365,9 +406,13 @@ void Batch::step() {
           sequence.place, [&] { return advance(sequence, logits.subspan(i * vocab, vocab)); });
       if (goes_on) continue;
       finish(sequence);
-    } catch (const Error&) {
-      keep_error(sequence.number);
-      waiting_[sequence.number] = "";
+    } catch (const Error& error) {
+      if (skips(error)) {
+        tell_error(sequence.number, sequence.request.id, error);
+      } else {
+        keep_error(sequence.number);
+        waiting_[sequence.number] = "";
+      }
     }
     free_slots_.push_back(sequence.slot);
     active_[i] = nullptr;
@@ -411,6 +456,10 @@ int Batch::run() {
                      fixed(seconds * 1000, 1), " ms, ",
                      fixed(static_cast<double>(generated_) / seconds, 1), " tokens/s; up to ",
                      session_.model->slots(), " at once\n"));
+  }
+  if (refused_ > 0) {
+    write_stderr(str("note: ", refused_, refused_ == 1 ? " line has" : " lines have",
+                     " an error in the place of an answer\n"));
   }
   if (interrupted()) return 128 + (signals_.termination() ? signals_.termination() : SIGINT);
   if (error_) std::rethrow_exception(error_);

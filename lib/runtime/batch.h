@@ -35,7 +35,8 @@ BatchRequest parse_request(std::string_view line, const RunOptions& options,
 // written; what has to wait is bounded. Each text is what the prompt alone would have got.
 // At a line that cannot be used, or whose logits are no numbers, no more are read; the other
 // answers that have begun are completed, and then the error is thrown: "FILE: line N: …", of
-// several the first line's. Returns the exit code.
+// several the first line's. If options.on_bad_line is "skip" that error is written in the place of
+// the answer instead: {"schema": 1, "error": …}, with the line's id. Returns the exit code.
 int run_batch(const RunOptions& options, Session& session, LineInput& input);
 
 }  // namespace lumen::runtime

@@ -309,6 +309,8 @@ TEST_CASE("a bad line of a batch ends it after the answers to those before") {
   REQUIRE(run_tool_process("lumen-run", {"--batch", "/no/such/file"}).exit_code == 66);
   REQUIRE(run_tool_process("lumen-run", {"--batch", "-", "-p", "a"}).exit_code == 2);
   REQUIRE(run_tool_process("lumen-run", {"--parallel", "2", "-p", "a"}).exit_code == 2);
+  REQUIRE(contains(run_tool_process("lumen-run", {"--on-bad-line", "skip", "-p", "a"}).err,
+                   "--on-bad-line needs --batch FILE.jsonl"));
   const auto nothing = run_tool_process("lumen-run", {random_model(), "--batch", "-"});
   REQUIRE(nothing.exit_code == 0);
   REQUIRE(nothing.out.empty());
@@ -353,8 +355,9 @@ class OverflowingModel : public testing::FakeModel {
   std::vector<float> logits_;
 };
 
-// What a batch with an OverflowingModel prints, and the error that ends it.
-std::pair<std::vector<io::Json>, std::string> run_overflowing(const std::string& lines) {
+// What a batch with an OverflowingModel prints, and the error that ends it, if one does.
+std::pair<std::vector<io::Json>, std::string> run_overflowing(
+    const std::string& lines, const std::string& on_bad_line = "stop") {
   const TemporaryDirectory directory;
   const std::string path = directory.path() + "/batch.jsonl", out = directory.path() + "/out";
   std::ofstream(path) << lines;
@@ -363,13 +366,19 @@ std::pair<std::vector<io::Json>, std::string> run_overflowing(const std::string&
   RunOptions options;
   options.raw = true;
   options.sampling.temperature = 0;
+  options.on_bad_line = on_bad_line;
   LineInput input(path);
   const int standard_output = ::dup(STDOUT_FILENO);
   const int file = ::open(out.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   LUMEN_CHECK(standard_output >= 0 && ::dup2(file, STDOUT_FILENO) >= 0);
   ::close(file);
-  const std::string error =
-      lumen::testing::refusal(ErrorKind::kMalformed, [&] { run_batch(options, session, input); });
+  const auto run = [&] { return run_batch(options, session, input); };
+  std::string error;
+  if (on_bad_line == "stop") {
+    error = lumen::testing::refusal(ErrorKind::kMalformed, run);
+  } else {
+    LUMEN_CHECK(run() == 0);
+  }
   ::dup2(standard_output, STDOUT_FILENO);
   ::close(standard_output);
   return {lines_of(io::read_file(out, 1 << 20)), error};
@@ -427,6 +436,40 @@ TEST_CASE("a prompt after which the model overflows ends a batch without losing 
     REQUIRE(texts(lines) == "a=xxxxxxxxx ");
     REQUIRE(contains(error, "batch.jsonl: line 1: the model's output is not a number"));
   }
+}
+
+TEST_CASE("bad lines have their errors in the places of their answers, if that is asked for") {
+  const auto [lines, error] = run_overflowing(
+      "{\"prompt\": \"a\", \"max_tokens\": 2}\n"
+      "{\"prompt\": \"b\n"
+      "{\"id\": 3, \"prompt\": \"c\", \"tempo\": 1}\n"
+      "\n"
+      "{\"id\": [5], \"prompt\": \"!\"}\n"
+      "{\"id\": \"6\", \"prompt\": \"?4\", \"max_tokens\": 9}\n"
+      "{\"id\": 1e30, \"prompt\": \"d\"}\n"
+      "{\"id\": null, \"prompt\": \"e\", \"max_tokens\": 3}\n",
+      "skip");
+  REQUIRE(error.empty());
+  REQUIRE(lines.size() == 7);
+  CHECK(lines[0]["text"] == "xx");
+  const std::pair<size_t, const char*> errors[] = {
+      {1, "batch.jsonl: line 2: JSON: line 1, column 14: "},
+      {2, "batch.jsonl: line 3: unknown key 'tempo'"},
+      {3, "batch.jsonl: line 5: the model's output is not a number"},
+      {4, "batch.jsonl: line 6: the model's output is not a number"},
+      {5, "batch.jsonl: line 7: id: expected a string or an integer"}};
+  for (const auto& [at, text] : errors) {
+    CAPTURE(at, lines[at].dump());
+    CHECK(contains(lines[at]["error"].get<std::string>(), text));
+    CHECK_FALSE(lines[at].contains("text"));
+  }
+  CHECK_FALSE(lines[1].contains("id"));
+  CHECK(lines[2]["id"] == 3);
+  CHECK(lines[3]["id"] == io::Json::array({5}));
+  CHECK(lines[4]["id"] == "6");
+  CHECK_FALSE(lines[5].contains("id"));
+  CHECK(lines[6]["text"] == "xxx");
+  CHECK(lines[6].at("id").is_null());
 }
 
 TEST_CASE("half a line is not ready, and asking does not wait for the rest") {

@@ -48,6 +48,7 @@ void RunOptions::check() const {
   }
   need(jsonl, tokenize || detokenize, "--jsonl", "--tokenize or --detokenize");
   need(parallel.has_value(), batch.has_value(), "--parallel", "--batch FILE.jsonl");
+  need(on_bad_line != "stop", batch.has_value(), "--on-bad-line", "--batch FILE.jsonl");
   need(render.has_value(), render_context.has_value(), "--render", "--context FILE.json");
   need(render_context.has_value(), render.has_value(), "--context", "--render TEMPLATE.jinja");
   need(now.has_value(), render.has_value(), "--now", "--render TEMPLATE.jinja");
@@ -198,6 +199,10 @@ void declare(CommandLine& line, RunOptions& options) {
   matters_to(kBatch);
   line.add(number_field("parallel", "answers of a batch that are generated at once (8)",
                         options.parallel, 1, kMaxParallel));
+  line.add(choice_field("on-bad-line",
+                        "what a line of a batch that cannot be answered does: stop ends the batch, "
+                        "skip has its error printed in the place of its answer (stop)",
+                        options.on_bad_line, {"stop", "skip"}));
   matters_to(kTokenize | kDetokenize);
   line.add(switch_field("jsonl",
                         "with --tokenize or --detokenize: one JSON string or array per line",

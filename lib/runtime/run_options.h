@@ -45,6 +45,7 @@ struct RunOptions {
 
   std::optional<std::string> batch;
   std::optional<int64_t> parallel;
+  std::string on_bad_line = "stop";
 
   bool json = false, stats = false, profile = false, show_prompt = false, no_history = false;
   std::optional<std::string> logits;
