@@ -77,7 +77,7 @@ void write_per_layer(const Json& config, std::string_view architecture, const Ke
 // --- What readers of Gemma 3n take for granted ---------------------------------------------------
 
 constexpr const char *kStreams = "altup.num_inputs", *kActive = "altup.active_idx";
-// Of each layer the quantile of the normal distribution that its sparsity is the part below of.
+// Of each layer the quantile of the normal distribution that the part of its sparsity lies below.
 constexpr const char* kCutoffs = "activation_sparsity_scale";
 constexpr int64_t kPeriod3n = 5, kOwnLayers3n = 20, kSparseLayers3n = 10;
 constexpr double kSparsity3n = 0.95;
@@ -130,11 +130,13 @@ void write_gemma3n(const Json& config, const KeyWriter& keys) {
     cannot_write(kName, str(key, " ", found), str("take it for ", expected...));
   };
   const double cap = find_value(config, kCap) == nullptr ? 0 : get_number(config, kCap, 1e-3, 1e6);
+  if (cap == 0) refuse(kCap, "null", kUsualCap);
   if (cap != kUsualCap) refuse(kCap, cap, kUsualCap);
   const int64_t active = get_int(config, "altup_active_idx", 0, limits::kDim, 0);
   if (active != 0) refuse("altup_active_idx", active, 0);
-  if (!get_bool(config, "altup_correct_scale", true))
+  if (!get_bool(config, "altup_correct_scale", true)) {
     refuse("altup_correct_scale", "false", "true");
+  }
   const int64_t shared = get_int(config, "num_kv_shared_layers", 0, limits::kLayers, 0);
   if (shared != shared_layers_3n(layers)) {
     refuse("num_kv_shared_layers", shared, shared_layers_3n(layers), " of ", layers, " layers");

@@ -162,8 +162,8 @@ struct LayerShape {
   // What it gives for what the mixer is given is added behind the mixer, and the sum is divided by
   // √2 (Gemma 3n).
   std::optional<LaurelShape> laurel{};
-  // Around all of this but the per_layer_input, which is given what the active stream is corrected
-  // to, times correct_output_scale if `scales_active`, and is added to the streams but the first.
+  // Around all of this but the per_layer_input, which must be there: it is given what the active
+  // stream becomes, times correct_output_scale if `scales_active`, and added to all but the first.
   std::optional<AltUpShape> altup{};
   bool scales_active = false;
   LayerParts parts = LayerParts::kBoth;

@@ -139,6 +139,7 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
   for (const auto& [key, value, why] :
        {std::tuple<const char*, io::Json, const char*>("final_logit_softcapping", 20,
                                                        "final_logit_softcapping 20"),
+        {"final_logit_softcapping", nullptr, "final_logit_softcapping null"},
         {"altup_active_idx", 1, "altup_active_idx 1"},
         {"altup_correct_scale", false, "altup_correct_scale false"},
         {"num_kv_shared_layers", 1, "num_kv_shared_layers 1"},

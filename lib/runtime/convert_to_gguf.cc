@@ -107,8 +107,9 @@ void add_unused_keys(const io::ModelFiles& files, std::vector<SourceTensor>& ten
       };
       if (files.tensors.contains(name(i))) continue;
       const std::string source = name(keys_of[static_cast<size_t>(i)]);
-      tensors.push_back(
-          {source, io::gguf_tensor_name(name(i), "gemma3n"), files.tensors.at(source)});
+      SourceTensor unused = *std::ranges::find(tensors, source, &SourceTensor::name);
+      unused.target = io::gguf_tensor_name(name(i), "gemma3n");
+      tensors.push_back(std::move(unused));
     }
   }
 }
