@@ -296,6 +296,10 @@ TEST_CASE("exit codes of lumen-bench compare", "[bench]") {
     REQUIRE(outcome.out.empty());
     REQUIRE(contains(outcome.err, "b.json: "));
   }
+  const auto two_lines = compare_files(fast, fast + "\n" + fast);  // as -o jsonl writes them
+  REQUIRE(two_lines.exit_code == 65);
+  REQUIRE(
+      contains(two_lines.err, "; expected a report as lumen-bench llm, train or ops writes it"));
   for (const std::vector<std::string>& bad : {std::vector<std::string>{"compare"},
                                               {"compare", "a"},
                                               {"compare", "a", "b", "--threshold", "-1"},

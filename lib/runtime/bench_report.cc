@@ -210,7 +210,15 @@ BenchReport parse_bench_report(const io::Json& json, const std::string& place) {
 }
 
 BenchReport read_bench_report(const std::string& path) {
-  return parse_bench_report(io::read_json(path), io::place_of(path));
+  io::Json json;
+  try {
+    json = io::read_json(path);
+  } catch (const Error& error) {  // of -o jsonl or csv, perhaps
+    if (error.kind() != ErrorKind::kMalformed) throw;
+    fail(ErrorKind::kMalformed, error.what(),
+         "; expected a report as lumen-bench llm, train or ops writes it with -o json");
+  }
+  return parse_bench_report(json, io::place_of(path));
 }
 
 void add_rows(BenchReport& report, std::vector<BenchRow> rows) {
