@@ -112,7 +112,9 @@ LoraAdapter checked_adapter(const std::string& path, io::ModelFiles base, bool t
     const bool is_tied = to_gguf && io::get_bool(base.config, "tie_word_embeddings", false);
     for (const std::string& place : places_in_weights(adapter)) {
       const bool has_magnitude = adapter.tensors.contains(str(place, kMagnitude));
-      if (!has_magnitude && !(is_embedding(place) && is_tied)) continue;
+      // Matrices that are one tensor in GGUF (AltUp's) but those of experts have no addition there.
+      const bool is_part = io::number_in_stack(place) && !io::expert_number(place);
+      if (!has_magnitude && !is_part && !(is_embedding(place) && is_tied)) continue;
       fail(ErrorKind::kUnsupported, "has an addition to ", quoted(place + "weight"),
            " that can only be in the weight itself", kInstead);
     }
