@@ -65,8 +65,8 @@ enum class From { kMemory, kLast, kSingle };
 
 // A step of a chain for kVectors vectors.
 template <TypedOp kOp, From kA, From kB, From kC, int kVectors, class Load>
-HWY_INLINE void run_step(const float* a, const float* b, const float* c, const Load& load,
-                         FloatVec (&last)[kVectors]) {
+LUMEN_PIECE void run_step(const float* a, const float* b, const float* c, const Load& load,
+                          FloatVec (&last)[kVectors]) {
   const Float d;
   constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(Float()));
   FloatVec single_a, single_b, single_c;
