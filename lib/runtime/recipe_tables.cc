@@ -323,9 +323,8 @@ RecipeTable lora_table(LoraRecipe& l) {
   t.key("dropout", l.dropout, {.min = 0, .max = 0.99}, "on their input").only_with("rank");
   t.key("targets", l.targets, {.min_items = 1},
         "layers that get one, by the end of their name: q_proj, …; of GPT-2 c_attn, c_proj, c_fc; "
-        "of "
-        "experts experts.gate_up_proj, experts.down_proj (all-linear: all linear layers but the "
-        "output, routers and experts)")
+        "of experts experts.gate_up_proj, experts.down_proj (all-linear: all linear layers but "
+        "the output, routers and experts)")
       .only_with("rank");
   t.key("layers", l.layers, between(0, limits::kLayers), "only the last so many blocks; 0: all")
       .only_with("rank");
