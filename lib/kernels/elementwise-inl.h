@@ -122,6 +122,36 @@ HWY_INLINE hn::Vec<D> hard_sigmoid_vector(D d, hn::Vec<D> x) {
                  hn::Set(d, hn::TFromD<D>{1} / 6));
 }
 
+// Twice √(2/π).
+constexpr double kTwiceRootTwoOverPi = 1.5957691216057308;
+// Of 2u, u = √(2/π) (x + 0.044715 x³), what x and x³ are multiplied by.
+template <class T>
+constexpr T kGeluLinear = static_cast<T>(kTwiceRootTwoOverPi);
+template <class T>
+constexpr T kGeluCubic = static_cast<T>(0.044715) * kGeluLinear<T>;
+
+// x · sigmoid(2u), equal to x/2 · (1 + tanh u) without the cancellation of 1 + tanh u for x < 0.
+template <class D, class Sigmoid>
+HWY_INLINE hn::Vec<D> gelu_tanh_vector(D d, hn::Vec<D> x, const Sigmoid& sigmoid) {
+  using T = hn::TFromD<D>;
+  const auto inner =
+      hn::MulAdd(hn::Mul(x, x), hn::Set(d, kGeluCubic<T>), hn::Set(d, kGeluLinear<T>));
+  return hn::Mul(x, sigmoid(d, hn::Mul(x, inner)));
+}
+
+// Its slope, with v = 2u: slope(v, x v') = s (1 + x v' (1 − s)), s = sigmoid v. It is 0 or 1 beyond
+// |x| = 30.
+template <class D, class Slope>
+HWY_INLINE hn::Vec<D> gelu_tanh_slope_vector(D d, hn::Vec<D> x, const Slope& slope) {
+  using T = hn::TFromD<D>;
+  const auto flat = hn::Set(d, T{30}), linear = hn::Set(d, kGeluLinear<T>);
+  const auto near = hn::Min(hn::Max(x, hn::Neg(flat)), flat);
+  const auto cubic = hn::Mul(hn::Mul(near, near), hn::Set(d, kGeluCubic<T>));
+  const auto rise = hn::MulAdd(cubic, hn::Set(d, T{3}), linear);
+  const auto v = hn::Mul(near, hn::Add(cubic, linear));
+  return hn::IfThenElse(hn::IsNaN(x), x, slope(d, v, hn::Mul(near, rise)));
+}
+
 // x/3 + ½ for |x| ≤ 3, else 0 or 1.
 template <class D>
 HWY_INLINE hn::Vec<D> hard_swish_slope_vector(D d, hn::Vec<D> x) {

@@ -262,16 +262,8 @@ void chain(std::span<const ChainStep> steps, const float* const* registers, floa
   if (is_narrow) store_first(one[0], d, narrow.to + at, rest);
 }
 
-constexpr float kTwiceRootTwoOverPi = 1.59576912161f;
-
-// x · sigmoid(2u) with u = √(2/π) (x + 0.044715 x³), equal to x/2 · (1 + tanh u) without the
-// cancellation of 1 + tanh u for x < 0.
-template <class D>
-HWY_INLINE hn::Vec<D> gelu_tanh_vector(D d, hn::Vec<D> x) {
-  const auto inner = hn::MulAdd(hn::Mul(x, x), hn::Set(d, 0.044715f * kTwiceRootTwoOverPi),
-                                hn::Set(d, kTwiceRootTwoOverPi));
-  return hn::Mul(x, sigmoid_vector(d, hn::Mul(x, inner)));
-}
+// For functions of any type.
+constexpr auto kSigmoid = [](auto d, auto v) HWY_ATTR { return sigmoid_vector(d, v); };
 
 // s (1 + x r) with s = sigmoid v and r = 1 − s, each to the last bits.
 template <class D>
@@ -282,6 +274,8 @@ HWY_INLINE hn::Vec<D> sigmoid_slope(D d, hn::Vec<D> v, hn::Vec<D> x) {
   const auto s = hn::IfNegativeThenElse(v, small, large);
   return hn::Mul(s, hn::MulAdd(x, hn::IfNegativeThenElse(v, large, small), one));
 }
+constexpr auto kSigmoidSlope = [](auto d, auto v, auto x)
+                                   HWY_ATTR { return sigmoid_slope(d, v, x); };
 
 // Φ + x φ with φ = e^(−x²/2) / √(2π): g(|x|) for x < 0, else 1 − g(|x|). g(t) = Φ(−t) − t φ(t) is
 // e^(−t²/2) p(t) with p(0) = ½ and p smooth: on [0, 6] of degree 11 with an error of g of 7e-8.
@@ -298,19 +292,6 @@ HWY_INLINE hn::Vec<D> gelu_slope_vector(D d, hn::Vec<D> x) {
   const auto power = exp2_nonpositive(d, hn::Mul(hn::Mul(x, x), hn::Set(d, -0.5f * kLog2E)));
   const auto g = hn::Mul(p, power);
   return hn::IfNegativeThenElse(x, g, hn::Sub(hn::Set(d, 1.0f), g));
-}
-
-// Beyond these |x| slopes are 0 or 1.
-constexpr float kFlat = 30.0f;
-
-// With v = 2u as above: s (1 + x v' (1 − s)), s = sigmoid v.
-template <class D>
-HWY_INLINE hn::Vec<D> gelu_tanh_slope_vector(D d, hn::Vec<D> x) {
-  const auto near = hn::Min(hn::Max(x, hn::Set(d, -kFlat)), hn::Set(d, kFlat));
-  const auto cubic = hn::Mul(hn::Mul(near, near), hn::Set(d, 0.044715f * kTwiceRootTwoOverPi));
-  const auto slope = hn::MulAdd(cubic, hn::Set(d, 3.0f), hn::Set(d, kTwiceRootTwoOverPi));
-  const auto v = hn::Mul(near, hn::Add(cubic, hn::Set(d, kTwiceRootTwoOverPi)));
-  return hn::IfThenElse(hn::IsNaN(x), x, sigmoid_slope(d, v, hn::Mul(near, slope)));
 }
 
 // One function per operation: name(inputs, output, count, parameters).
@@ -352,8 +333,8 @@ LUMEN_MAP(silu, 1, (auto d, auto x), hn::Mul(x, sigmoid_vector(d, x)))
 LUMEN_MAP(silu_slope, 1, (auto d, auto x), sigmoid_slope(d, x, x))
 LUMEN_MAP(gelu, 1, (auto d, auto x), hn::Mul(x, normal_cdf_vector(d, x)))
 LUMEN_MAP(gelu_slope, 1, (auto d, auto x), gelu_slope_vector(d, x))
-LUMEN_MAP(gelu_tanh, 1, (auto d, auto x), gelu_tanh_vector(d, x))
-LUMEN_MAP(gelu_tanh_slope, 1, (auto d, auto x), gelu_tanh_slope_vector(d, x))
+LUMEN_MAP(gelu_tanh, 1, (auto d, auto x), gelu_tanh_vector(d, x, kSigmoid))
+LUMEN_MAP(gelu_tanh_slope, 1, (auto d, auto x), gelu_tanh_slope_vector(d, x, kSigmoidSlope))
 LUMEN_MAP(hard_swish, 1, (auto d, auto x), hn::Mul(x, hard_sigmoid_vector(d, x)))
 LUMEN_MAP(hard_swish_slope, 1, (auto d, auto x), hard_swish_slope_vector(d, x))
 LUMEN_MAP(relu, 1, (auto d, auto x), hn::IfThenZeroElse(hn::Lt(x, hn::Zero(d)), x))

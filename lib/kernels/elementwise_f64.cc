@@ -29,16 +29,10 @@ HWY_INLINE void map_sin_cos(const double* const* in, double* out, int64_t n) {
   });
 }
 
-constexpr double kTwiceRootTwoOverPi = 1.5957691216057308;
 constexpr double kInverseRootTwoPi = 0.3989422804014327;
 
-// x · sigmoid(2u) with u = √(2/π) (x + 0.044715 x³), as in float.
-template <class D>
-HWY_INLINE hn::Vec<D> gelu_tanh_vector(D d, hn::Vec<D> x) {
-  const auto inner = hn::MulAdd(hn::Mul(x, x), hn::Set(d, 0.044715 * kTwiceRootTwoOverPi),
-                                hn::Set(d, kTwiceRootTwoOverPi));
-  return hn::Mul(x, sigmoid_vector(d, hn::Mul(x, inner)));
-}
+// For functions of any type.
+constexpr auto kSigmoid = [](auto d, auto v) HWY_ATTR { return sigmoid_vector(d, v); };
 
 // s (1 + x r) with s = sigmoid v and r = 1 − s, each to the last bits.
 template <class D>
@@ -49,6 +43,8 @@ HWY_INLINE hn::Vec<D> sigmoid_slope(D d, hn::Vec<D> v, hn::Vec<D> x) {
   const auto s = hn::IfNegativeThenElse(v, small, large);
   return hn::Mul(s, hn::MulAdd(x, hn::IfNegativeThenElse(v, large, small), one));
 }
+constexpr auto kSigmoidSlope = [](auto d, auto v, auto x)
+                                   HWY_ATTR { return sigmoid_slope(d, v, x); };
 
 // Φ + x φ with φ = e^(−x²/2) / √(2π): g(|x|) for x < 0, else 1 − g(|x|), where g(t) = Φ(−t) − t
 // φ(t) = e^(−t²/2) (w(t) − t / √(2π)).
@@ -59,19 +55,6 @@ HWY_INLINE hn::Vec<D> gelu_slope_vector(D d, hn::Vec<D> x) {
   const auto g = hn::Mul(p, exp_minus_square(d, t, 0.5));
   const auto y = hn::IfNegativeThenElse(x, g, hn::Sub(hn::Set(d, 1.0), g));
   return hn::IfThenElse(hn::IsNaN(x), x, y);
-}
-
-// Beyond these |x| slopes are 0 or 1.
-constexpr double kFlat = 30.0;
-
-// With v = 2u as above: s (1 + x v' (1 − s)), s = sigmoid v.
-template <class D>
-HWY_INLINE hn::Vec<D> gelu_tanh_slope_vector(D d, hn::Vec<D> x) {
-  const auto near = hn::Min(hn::Max(x, hn::Set(d, -kFlat)), hn::Set(d, kFlat));
-  const auto cubic = hn::Mul(hn::Mul(near, near), hn::Set(d, 0.044715 * kTwiceRootTwoOverPi));
-  const auto slope = hn::MulAdd(cubic, hn::Set(d, 3.0), hn::Set(d, kTwiceRootTwoOverPi));
-  const auto v = hn::Mul(near, hn::Add(cubic, hn::Set(d, kTwiceRootTwoOverPi)));
-  return hn::IfThenElse(hn::IsNaN(x), x, sigmoid_slope(d, v, hn::Mul(near, slope)));
 }
 
 #define LUMEN_OP(name, inputs, op)                             \
@@ -117,8 +100,8 @@ LUMEN_MAP(silu, (auto d, auto x), hn::Mul(x, sigmoid_vector(d, x)))
 LUMEN_MAP(silu_slope, (auto d, auto x), sigmoid_slope(d, x, x))
 LUMEN_MAP(gelu, (auto d, auto x), hn::Mul(x, normal_cdf_vector(d, x)))
 LUMEN_MAP(gelu_slope, (auto d, auto x), gelu_slope_vector(d, x))
-LUMEN_MAP(gelu_tanh, (auto d, auto x), gelu_tanh_vector(d, x))
-LUMEN_MAP(gelu_tanh_slope, (auto d, auto x), gelu_tanh_slope_vector(d, x))
+LUMEN_MAP(gelu_tanh, (auto d, auto x), gelu_tanh_vector(d, x, kSigmoid))
+LUMEN_MAP(gelu_tanh_slope, (auto d, auto x), gelu_tanh_slope_vector(d, x, kSigmoidSlope))
 LUMEN_MAP(hard_swish, (auto d, auto x), hn::Mul(x, hard_sigmoid_vector(d, x)))
 LUMEN_MAP(hard_swish_slope, (auto d, auto x), hard_swish_slope_vector(d, x))
 LUMEN_MAP(erf, (auto d, auto x), erf_vector(d, x))

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lib/kernels/row_blocks.h"
 #include "lib/kernels/streaming.h"
 #include "lib/kernels/targets-inl.h"
 
@@ -152,23 +153,6 @@ HWY_EXPORT(add_parts);
 
 namespace {
 
-// A thread is given work of at least about this many elements.
-constexpr int64_t kGrain = 4096;
-// Rows are summed in at most this many blocks of at least kBlockRows, for any number of threads.
-constexpr int64_t kMaxBlocks = 32, kBlockRows = 8;
-
-int64_t grain_for(int64_t elements) {
-  return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, elements));
-}
-
-int64_t rows_per_block(int64_t rows) {
-  return std::max(kBlockRows, (rows + kMaxBlocks - 1) / kMaxBlocks);
-}
-
-int64_t blocks_of(int64_t rows) {
-  return (rows + rows_per_block(rows) - 1) / rows_per_block(rows);
-}
-
 using BackwardRow = void (*)(GradientTypes, const void*, const void*, const void*, int64_t, float,
                              float*, float*, float*);
 
@@ -176,8 +160,8 @@ using BackwardRow = void (*)(GradientTypes, const void*, const void*, const void
 void norm_backward(ThreadPool& pool, const Rows& x, const void* w, const Rows& dy, float eps,
                    BackwardRow kernel, float* dx, float* dw, float* db, std::byte* workspace) {
   auto* parts = reinterpret_cast<float*>(workspace);
-  const int64_t block = rows_per_block(x.rows), blocks = blocks_of(x.rows), stride = 2 * x.dim;
-  pool.parallel_for(blocks, grain_for(block * x.dim), [&](int64_t begin, int64_t end, int) {
+  const int64_t block = rows_per_block(x.rows), blocks = row_blocks(x.rows), stride = 2 * x.dim;
+  pool.parallel_for(blocks, row_grain(block * x.dim), [&](int64_t begin, int64_t end, int) {
     RowWriter writer(x.rows, x.dim, DType::kF32, dx == x.data || dx == dy.data);
     for (int64_t b = begin; b < end; ++b) {
       float* part = parts + b * stride;
@@ -191,7 +175,7 @@ void norm_backward(ThreadPool& pool, const Rows& x, const void* w, const Rows& d
     }
   });
   const auto add = HWY_DYNAMIC_DISPATCH(add_parts);
-  pool.parallel_for(x.dim, kGrain, [&](int64_t begin, int64_t end, int) {
+  pool.parallel_for(x.dim, kRowGrain, [&](int64_t begin, int64_t end, int) {
     add(parts, blocks, stride, begin, end, dw);
     if (db) add(parts + x.dim, blocks, stride, begin, end, db);
   });
@@ -200,7 +184,7 @@ void norm_backward(ThreadPool& pool, const Rows& x, const void* w, const Rows& d
 void for_each_row(ThreadPool& pool, const Rows& y, const Rows& dy, float* dx,
                   void (*kernel)(GradientTypes, const void* y, const void* dy, int64_t dim,
                                  float* dx)) {
-  pool.parallel_for(y.rows, grain_for(y.dim), [&](int64_t begin, int64_t end, int) {
+  pool.parallel_for(y.rows, row_grain(y.dim), [&](int64_t begin, int64_t end, int) {
     RowWriter writer(y.rows, y.dim, DType::kF32, dx == y.data || dx == dy.data);
     for (int64_t row = begin; row < end; ++row) {
       writer.write(dx + row * y.dim, [&](void* to) {
@@ -221,7 +205,7 @@ void log_softmax_backward(ThreadPool& pool, const Rows& y, const Rows& dy, float
 }
 
 size_t norm_backward_workspace_bytes(int64_t rows, int64_t dim) {
-  return static_cast<size_t>(blocks_of(rows) * 2 * dim) * sizeof(float);
+  return static_cast<size_t>(row_blocks(rows) * 2 * dim) * sizeof(float);
 }
 
 void rms_norm_backward(ThreadPool& pool, const Rows& x, const void* w, const Rows& dy, float eps,

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lib/base/round_up.h"
+#include "lib/kernels/row_blocks.h"
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -238,23 +238,12 @@ HWY_EXPORT(add_parts);
 
 namespace {
 
-// Work below this many elements is not worth a second thread.
-constexpr int64_t kGrain = 4096;
-
 // kernel(row) for every row, on several threads where that pays.
 template <class Kernel>
 void for_each_row(ThreadPool& pool, const RowsF64& x, const Kernel& kernel) {
-  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, x.dim));
-  pool.parallel_for(x.rows, grain, [&](int64_t begin, int64_t end, int) {
+  pool.parallel_for(x.rows, row_grain(x.dim), [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) kernel(row);
   });
-}
-
-// Rows are summed in at most this many blocks of at least kBlockRows, for any number of threads.
-constexpr int64_t kMaxBlocks = 32, kBlockRows = 8;
-
-int64_t rows_per_block(int64_t rows) {
-  return std::max(kBlockRows, divide_up(rows, kMaxBlocks));
 }
 
 using BackwardRow = void (*)(const double* x, const double* w, const double* dy, int64_t dim,
@@ -270,10 +259,9 @@ void norm_backward(ThreadPool& pool, const RowsF64& x, const double* w, const Ro
     return;
   }
   auto* const parts = reinterpret_cast<double*>(workspace);
-  const int64_t block = rows_per_block(x.rows), blocks = divide_up(x.rows, block);
+  const int64_t block = rows_per_block(x.rows), blocks = row_blocks(x.rows);
   const int64_t stride = 2 * x.dim;
-  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, block * x.dim));
-  pool.parallel_for(blocks, grain, [&](int64_t begin, int64_t end, int) {
+  pool.parallel_for(blocks, row_grain(block * x.dim), [&](int64_t begin, int64_t end, int) {
     for (int64_t b = begin; b < end; ++b) {
       double* const part = parts + b * stride;
       std::fill_n(part, stride, 0.0);
@@ -283,7 +271,7 @@ void norm_backward(ThreadPool& pool, const RowsF64& x, const double* w, const Ro
     }
   });
   const auto add = HWY_DYNAMIC_DISPATCH(add_parts);
-  pool.parallel_for(x.dim, kGrain, [&](int64_t begin, int64_t end, int) {
+  pool.parallel_for(x.dim, kRowGrain, [&](int64_t begin, int64_t end, int) {
     add(parts, blocks, stride, begin, end, dw);
     if (db) add(parts + x.dim, blocks, stride, begin, end, db);
   });
@@ -326,7 +314,7 @@ void layer_norm(ThreadPool& pool, const RowsF64& x, const double* w, const doubl
 }
 
 size_t norm_backward_f64_workspace_bytes(int64_t rows, int64_t dim) {
-  return static_cast<size_t>(divide_up(rows, rows_per_block(rows)) * 2 * dim) * sizeof(double);
+  return static_cast<size_t>(row_blocks(rows) * 2 * dim) * sizeof(double);
 }
 
 void rms_norm_backward(ThreadPool& pool, const RowsF64& x, const double* w, const RowsF64& dy,
