@@ -50,16 +50,19 @@ bool ArchitectureKeys::has_in_layers(std::string_view part) const {
   return false;
 }
 
+GgufValue ArchitectureKeys::array(const std::string& name, int64_t size,
+                                  std::string_view what) const {
+  const auto value = metadata_.find(name);
+  if (value && value->is_array() && static_cast<int64_t>(value->size()) == size) return *value;
+  fail(ErrorKind::kMalformed, "key ", quoted(name), ": expected an array of ", size, " ", what);
+}
+
 std::vector<int64_t> ArchitectureKeys::list(std::string_view key, size_t count, int64_t hi) const {
   const std::string name = prefix_ + std::string(key);
-  const auto value = metadata_.find(name);
-  if (!value || !value->is_array() || value->size() != count) {
-    fail(ErrorKind::kMalformed, "key ", quoted(name), ": expected an array of ", count,
-         " integers");
-  }
+  const GgufValue value = array(name, static_cast<int64_t>(count), "integers");
   std::vector<int64_t> numbers;
   for (size_t i = 0; i < count; ++i) {
-    numbers.push_back(value->int_at(i));
+    numbers.push_back(value.int_at(i));
     if (numbers.back() >= 0 && numbers.back() <= hi) continue;
     fail(ErrorKind::kMalformed, "key ", quoted(name), ": found ", numbers.back(),
          ", expected integers from 0 to ", hi);
@@ -68,28 +71,18 @@ std::vector<int64_t> ArchitectureKeys::list(std::string_view key, size_t count, 
 }
 
 std::vector<double> ArchitectureKeys::numbers(std::string_view key, int64_t layers) const {
-  const std::string name = prefix_ + std::string(key);
-  const auto value = metadata_.find(name);
-  if (!value || !value->is_array() || static_cast<int64_t>(value->size()) != layers) {
-    fail(ErrorKind::kMalformed, "key ", quoted(name), ": expected an array of ", layers,
-         " numbers, one per layer");
-  }
+  const GgufValue value = array(prefix_ + std::string(key), layers, "numbers, one per layer");
   std::vector<double> numbers;
-  for (size_t i = 0; i < value->size(); ++i) numbers.push_back(value->number_at(i));
+  for (size_t i = 0; i < value.size(); ++i) numbers.push_back(value.number_at(i));
   return numbers;
 }
 
 std::vector<bool> ArchitectureKeys::flags(std::string_view key, int64_t layers) const {
-  const std::string name = prefix_ + std::string(key);
-  const auto value = metadata_.find(name);
-  if (!value || !value->is_array() || static_cast<int64_t>(value->size()) != layers) {
-    fail(ErrorKind::kMalformed, "key ", quoted(name), ": expected an array of ", layers,
-         " flags, one per layer");
-  }
+  const GgufValue value = array(prefix_ + std::string(key), layers, "flags, one per layer");
   std::vector<bool> flags;
-  const bool is_bool = value->element_type() == GgufType::kBool;
-  for (size_t i = 0; i < value->size(); ++i) {
-    flags.push_back(is_bool ? value->bool_at(i) : value->int_at(i) != 0);
+  const bool is_bool = value.element_type() == GgufType::kBool;
+  for (size_t i = 0; i < value.size(); ++i) {
+    flags.push_back(is_bool ? value.bool_at(i) : value.int_at(i) != 0);
   }
   return flags;
 }

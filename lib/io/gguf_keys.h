@@ -65,6 +65,9 @@ class ArchitectureKeys {
   std::vector<bool> flags(std::string_view key, int64_t layers) const;
 
  private:
+  // The array of so many elements, which are called `what`. Throws Error(kMalformed) for others.
+  GgufValue array(const std::string& name, int64_t size, std::string_view what) const;
+
   const GgufFile& file_;
   const GgufMetadata& metadata_;
   std::string prefix_;
