@@ -12,6 +12,8 @@ namespace {
 constexpr std::string_view kRouter = ".block_sparse_moe.router.",
                            kNestedRouter = ".block_sparse_moe.router.layer.";
 
+constexpr std::string_view kGate = ".block_sparse_moe.gate.";
+
 bool has_nested_router(const io::Json& model_config) {
   return io::get_string(model_config, "model_type", "").starts_with("granitemoe");
 }
@@ -35,6 +37,11 @@ std::vector<std::string> expert_matrices(const io::Json& model_config) {
   return {"gate_proj", "up_proj", "down_proj"};
 }
 
+std::string renamed_part(std::string name, std::string_view from, std::string_view to) {
+  if (const size_t at = name.find(from); at != name.npos) name.replace(at, from.size(), to);
+  return name;
+}
+
 std::string without_prefix(std::string_view name) {
   constexpr std::string_view kPrefix = "base_model.model.";
   return std::string(name.substr(name.starts_with(kPrefix) ? kPrefix.size() : 0));
@@ -52,32 +59,23 @@ std::string model_name(std::string_view full, const io::Json& model_config) {
       {".lora_embedding_B", ".lora_B.weight"},
       {".lora_magnitude_vector.weight", ".lora_magnitude_vector"}};
   std::string name = name_alone(full);
-  for (const auto& [from, to] : kSpellings) {
-    if (const size_t at = name.find(from); at != name.npos) name.replace(at, from.size(), to);
-  }
+  for (const auto& [from, to] : kSpellings) name = renamed_part(std::move(name), from, to);
   // transformers 5 has other names than files.
-  for (const std::string_view router : {".mlp.gate.", ".mlp.router."}) {
-    if (const size_t at = name.find(router); at != name.npos && is_mixtral(model_config)) {
-      name.replace(at, router.size(), ".block_sparse_moe.gate.");
+  if (is_mixtral(model_config)) {
+    for (const std::string_view router : {".mlp.gate.", ".mlp.router."}) {
+      name = renamed_part(std::move(name), router, kGate);
     }
   }
-  if (const size_t at = name.find(kRouter);
-      at != name.npos && has_nested_router(model_config) && name.find(kNestedRouter) == name.npos) {
-    name.replace(at, kRouter.size(), kNestedRouter);
+  if (has_nested_router(model_config) && name.find(kNestedRouter) == name.npos) {
+    name = renamed_part(std::move(name), kRouter, kNestedRouter);
   }
   return io::usual_name(model_config, std::move(name));
 }
 
 std::string router_name_in_peft(std::string name, const io::Json& model_config) {
   const bool is_phi = io::get_string(model_config, "model_type", "") == "phimoe";
-  constexpr std::string_view kGate = ".block_sparse_moe.gate.";
-  if (const size_t at = name.find(kGate); at != name.npos && is_phi) {
-    name.replace(at, kGate.size(), ".mlp.router.");
-  }
-  if (const size_t at = name.find(kNestedRouter);
-      at != name.npos && has_nested_router(model_config)) {
-    name.replace(at, kNestedRouter.size(), kRouter);
-  }
+  if (is_phi) name = renamed_part(std::move(name), kGate, ".mlp.router.");
+  if (has_nested_router(model_config)) name = renamed_part(std::move(name), kNestedRouter, kRouter);
   return name;
 }
 

@@ -21,6 +21,9 @@ bool is_mixtral(const io::Json& model_config);
 // The last parts of the names of an expert's matrices: of its gate, up and down.
 std::vector<std::string> expert_matrices(const io::Json& model_config);
 
+// `name` with `to` in the place of `from`, where it has that.
+std::string renamed_part(std::string name, std::string_view from, std::string_view to);
+
 // A name of the file of a PEFT adapter without what PEFT puts before all of them.
 std::string without_prefix(std::string_view name);
 // The same as it is in the language model alone.

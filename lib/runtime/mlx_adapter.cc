@@ -23,12 +23,6 @@ constexpr const char *kKind = "fine_tune_type", *kWhole = "full";
 constexpr std::string_view kA = ".lora_a", kB = ".lora_b", kOwnMagnitude = ".m";
 constexpr const char* kFuse = "; work it into the model with mlx_lm.fuse, and open that";
 
-// `name` with `to` in place of `from`.
-std::string renamed_part(std::string name, std::string_view from, std::string_view to) {
-  if (const size_t at = name.find(from); at != name.npos) name.replace(at, from.size(), to);
-  return name;
-}
-
 // What files call the tensor `name` of a module: of experts with "*" as their number.
 std::string name_in_files(const io::Json& model_config, const std::string& name) {
   constexpr std::pair<std::string_view, size_t> kMatrices[] = {
