@@ -1,6 +1,7 @@
 #include "lib/io/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -56,12 +57,43 @@ std::string temporary_name(const std::string& path) {
              temporary_ending(path));
 }
 
+// Removes the temporary files for `path` whose processes were killed: one being written is locked.
+// Where the file system has no locks, none is removed.
+void remove_leftovers(const std::string& path) {
+  const std::string directory = directory_of(path), ending = temporary_ending(path);
+  std::error_code ignored;
+  for (const std::string& name : names_in(as_place(directory), ignored)) {
+    if (!name.starts_with(kBeginning)) continue;
+    const size_t number_end = name.find_first_not_of("0123456789-", kBeginning.size());
+    if (number_end == name.npos || std::string_view(name).substr(number_end) != ending) continue;
+    const std::string leftover = directory + name;
+    const int fd = ::open(leftover.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) continue;
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) ::unlink(leftover.c_str());
+    ::close(fd);
+  }
+}
+
+// The new file `temporary`, locked until it is closed; -1 and errno if it cannot be created.
+int create_locked(const std::string& temporary) {
+  for (;;) {
+    const int fd =
+        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0) return -1;
+    while (::flock(fd, LOCK_EX) != 0 && errno == EINTR) {
+    }
+    if (::access(temporary.c_str(), F_OK) == 0) return fd;
+    ::close(fd);  // before it was locked another process took it for a leftover
+  }
+}
+
 }  // namespace
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path), directory_(directory_of(path)) {
   check_target(path);
+  remove_leftovers(path);
   temporary_ = temporary_name(path);
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+  fd_ = create_locked(temporary_);
   if (fd_ < 0) {
     fail(creation_error(errno), place_of(path_), ": cannot be created: ", std::strerror(errno));
   }
@@ -141,18 +173,6 @@ void AtomicFile::commit() {
   // The new directory entry itself must reach the disk too. A directory that may be written need
   // not be readable.
   if (::access(as_place(directory_), R_OK) == 0) sync_path(as_place(directory_));
-}
-
-void remove_leftovers(const std::string& path) {
-  const std::string directory = directory_of(path), ending = temporary_ending(path);
-  std::error_code ignored;
-  for (const std::string& name : names_in(as_place(directory), ignored)) {
-    if (!name.starts_with(kBeginning)) continue;
-    const size_t number_end = name.find_first_not_of("0123456789-", kBeginning.size());
-    if (number_end != name.npos && std::string_view(name).substr(number_end) == ending) {
-      ::unlink((directory + name).c_str());
-    }
-  }
 }
 
 void check_replaceable(const std::string& path, std::string_view beginning, std::string_view kind) {

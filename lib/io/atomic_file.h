@@ -18,7 +18,8 @@ namespace lumen::io {
 // temporary file. Not thread-safe.
 class AtomicFile {
  public:
-  // Creates the temporary file. Throws Error(kCannotCreate) if the directory is missing or
+  // Creates the temporary file, and removes those that processes left which were killed while they
+  // wrote `path`. Throws Error(kCannotCreate) if the directory is missing or
   // read-only, if the file system has no such name, or if `path` is there and is not a regular file
   // (a directory, device or symbolic link: nothing is written through links).
   explicit AtomicFile(const std::string& path);
@@ -36,8 +37,9 @@ class AtomicFile {
   void write(std::string_view text);
   uint64_t bytes_written() const { return written_; }
 
-  // Makes what was written durable, under its temporary name: nothing can be added after it. Throws
-  // Error(kIo).
+  // Makes what was written durable, under its temporary name: nothing can be added after it. From
+  // then on until commit() another AtomicFile for the same path would take it for a leftover.
+  // Throws Error(kIo).
   void finish();
 
   // Makes the file durable under its name, after finish() if that was not called. Throws
@@ -55,10 +57,6 @@ class AtomicFile {
   int fd_ = -1;
   uint64_t written_ = 0;
 };
-
-// Removes what AtomicFiles for `path` left behind that were killed. It is the caller's to see to it
-// that none is being written.
-void remove_leftovers(const std::string& path);
 
 // Refuses, before the work whose result it will be, a path that an AtomicFile cannot replace or
 // whose file is of another kind: throws Error(kCannotCreate) if its directory is missing or may not

@@ -52,7 +52,7 @@ TEST_CASE("without commit nothing remains") {
   CHECK(count_files(directory) == 0);
 }
 
-TEST_CASE("what a killed process was writing is removed by the name of the file it was for") {
+TEST_CASE("what a killed process was writing is removed with the next file of that name") {
   const std::string directory = testing::temporary_directory();
   const std::string path = directory + "/file", other = directory + "/1.file",
                     longest = directory + "/" + std::string(255, 'n');
@@ -65,14 +65,28 @@ TEST_CASE("what a killed process was writing is removed by the name of the file 
   REQUIRE(::waitpid(child, &status, 0) == child);
   REQUIRE(status == 0);
   REQUIRE(count_files(directory) == 3);
-  write_file_atomically(path, "text");
-  remove_leftovers(path);
-  CHECK(count_files(directory) == 3);
-  remove_leftovers(other);
+  { const AtomicFile removing(other); }
   CHECK(count_files(directory) == 2);
-  remove_leftovers(longest);
+  write_file_atomically(path, "text");
+  CHECK(count_files(directory) == 2);
+  { const AtomicFile removing(longest); }
   CHECK(count_files(directory) == 1);
   CHECK(read_file(path, 10) == "text");
+}
+
+TEST_CASE("two files of one name that are written at the same time are not in each other's way") {
+  const std::string directory = testing::temporary_directory();
+  const std::string path = directory + "/file";
+  AtomicFile first(path);
+  first.write("first");
+  AtomicFile second(path);
+  second.write("second");
+  CHECK(count_files(directory) == 2);
+  first.commit();
+  CHECK(read_file(path, 10) == "first");
+  second.commit();
+  CHECK(read_file(path, 10) == "second");
+  CHECK(count_files(directory) == 1);
 }
 
 TEST_CASE("links, directories and absent directories are not written to") {

@@ -467,7 +467,6 @@ int write_gguf(const Source& source, const ConvertOptions& options) {
   lock.remove_at_end();
   // What a conversion that has ended since may have left.
   for (const std::string& path : paths) refuse_output(path, &files, options);
-  for (const std::string& path : paths) io::remove_leftovers(path);
   return conversion.run([&] { writer.write_parts(output, most); });
 }
 
