@@ -309,7 +309,7 @@ int64_t thread_floats(const AttentionShape& s) {
 }
 
 // What multiplies; asked on the calling thread, as scopes are the thread's. Tiles that are partly
-// empty, and packing for few products, take longer than float32 (README.md).
+// empty, and packing for few products, take longer than float32 (measurements/attention.md).
 const TileUnit* unit_of(const AttentionShape& s) {
   const int64_t least = s.bf16 ? 32 : 64, columns = s.tokens * (s.heads / s.kv_heads);
   const bool is_worth_tiles = std::min(columns, s.positions) >= least;

@@ -12,8 +12,8 @@ int64_t first_cache_ways();
 int64_t second_cache_bytes();
 
 // Results of at least so many bytes are not in the last cache any more when the next operation
-// reads them: a fifth of it, 64 MiB at most and where the system does not say. README.md has the
-// measurement.
+// reads them: a fifth of it, 64 MiB at most and where the system does not say. Measured in
+// measurements/elementwise.md.
 int64_t streaming_bytes();
 
 }  // namespace lumen::kernels

@@ -49,7 +49,7 @@ bool fast_bf16_dot();
 
 // How many bytes ahead of the loads panels of weights are fetched into the first and the second
 // cache on this CPU, 0 for not at all, where they meet one row of x and where they meet several;
-// derived in README.md. Set before main.
+// derived in measurements/decoding.md. Set before main.
 struct PanelPrefetch {
   int64_t first, second;
 };
