@@ -56,6 +56,8 @@ def main():
                 if RANK.get(target, 99) >= RANK[room]:
                     errors.append(f"{where}: {room} (rank {RANK[room]}) includes "
                                   f"{include.group(1)} (rank {RANK.get(target, '?')})")
+                if target == "lib/kernels" and include.group(1).count("/") > 2:
+                    errors.append(f"{where}: {include.group(1)} is for lib/kernels alone")
                 if room == "lib/kernels" and target == "lib/tensor" and \
                         include.group(1) not in ("lib/tensor/dtype.h", "lib/tensor/shape.h"):
                     errors.append(f"{where}: kernels see of tensor only dtype.h and shape.h")
