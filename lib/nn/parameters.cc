@@ -26,7 +26,7 @@ struct Parameters::Tree {
   std::optional<uint64_t> lora_seed;  // trainable additions
   NamedArrays adapter;                // given ones, or what trainable ones begin with
   std::string adapter_place;          // the file of given ones
-  std::set<std::string> trained_modules;
+  std::vector<std::string> trained_modules;
   std::set<std::string> linear_layers, named_targets;
   std::map<std::string, LowRank> additions;  // by their places
   std::set<std::string> in_out;              // places whose weight is [in, out]
@@ -65,12 +65,6 @@ std::string last_part(std::string_view place) {
   return std::string(place.substr(place.rfind('.') + 1));
 }
 
-// Whether the parameter `name` is of a module with one of these last names.
-bool is_of_module(std::string_view name, const std::set<std::string>& modules) {
-  name = name.substr(0, name.rfind('.'));
-  return modules.contains(std::string(name.substr(name.rfind('.') + 1)));
-}
-
 // The output and routers of experts, which are no linear layers in transformers: PEFT finds no
 // place for their additions.
 bool is_left_to_targets(std::string_view place) {
@@ -103,6 +97,12 @@ std::vector<std::string> targets_of(const LoraOptions& lora, const std::string& 
 }
 
 }  // namespace
+
+bool is_of_module(std::string_view name, const std::vector<std::string>& modules) {
+  name = name.substr(0, name.rfind('.'));
+  name = name.substr(name.rfind('.') + 1);
+  return std::ranges::find(modules, name) != modules.end();
+}
 
 LoraOptions::Own LoraOptions::of(const std::string& place) const {
   if (const auto found = own.find(place); found != own.end()) return found->second;
@@ -210,7 +210,7 @@ Parameters Parameters::with_lora(const LoraOptions& options, const NamedArrays& 
 }
 
 Parameters Parameters::with_trained(const std::vector<std::string>& modules) const {
-  tree_->trained_modules = {modules.begin(), modules.end()};
+  tree_->trained_modules = modules;
   return *this;
 }
 

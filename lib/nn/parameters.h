@@ -62,6 +62,10 @@ struct LoraOptions {
 // part that is one; 0 outside of layers.
 int64_t layer_number(std::string_view place);
 
+// Whether the parameter `name` is of a module with one of these last names: "lm_head.weight" of
+// "lm_head".
+bool is_of_module(std::string_view name, const std::vector<std::string>& modules);
+
 // A place in the tree ("model.layers.0."). Cheap to copy; all copies share what was asked for. Not
 // thread-safe.
 class Parameters {

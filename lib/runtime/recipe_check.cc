@@ -460,6 +460,14 @@ void complete_rest(Recipe& r, Complain complain) {
       std::find(targets.begin(), targets.end(), LoraRecipe::kAllLinear) != targets.end()) {
     complain("lora.targets", "all-linear, which means all of them, stands alone");
   }
+  if (!r.lora.groups.empty() && !r.lora.rank) {
+    complain("lora.groups", "there is no LoRA; give lora.rank");
+  }
+  for (size_t i = 0; i < r.lora.groups.size(); ++i) {
+    if (r.lora.groups[i].match.empty()) {
+      complain(str("lora.groups[", i, "]"), "match is missing: a pattern on paths of layers");
+    }
+  }
   if (r.exported.merge_lora && !r.lora.rank) {
     complain("export.merge_lora", "there is no LoRA to merge; give lora.rank");
   }
