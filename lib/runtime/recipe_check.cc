@@ -35,7 +35,7 @@ std::string divisors(int64_t n) {
 // The format that the ending of a file tells, or "".
 std::string format_of(std::string path) {
   if (path.ends_with(".gz")) path.resize(path.size() - 3);
-  if (path.ends_with(".jsonl")) return "jsonl";
+  if (path.ends_with(".jsonl") || path.ends_with(".json")) return "jsonl";
   if (path.ends_with(".csv") || path.ends_with(".tsv")) return "csv";
   if (path.ends_with(".bin")) return "bin";
   if (path.ends_with(".txt") || path.ends_with(".md")) return "text";
