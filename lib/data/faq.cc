@@ -143,7 +143,7 @@ std::vector<std::string> read_texts(const DataOptions& options) {
       DatasetInfo unused;  // reading the data themselves reports what is bad
       BadRows bad(options.on_bad_row, unused);
       if (options.format == Format::kJsonl) {
-        for_each_line(source.text(), [&](const TextLine& line) {
+        for_each_json_row(source.text(), [&](const TextLine& line) {
           bad.guard(file, [&] { collect_strings(parse_json_row(line), words); });
         });
       } else if (options.format == Format::kFaq) {

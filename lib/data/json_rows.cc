@@ -1,5 +1,6 @@
 // Rows of jsonl files: which kind of object, and what is wrong with it.
 #include "lib/base/error.h"
+#include "lib/base/limits.h"
 #include "lib/data/language.h"
 #include "lib/text/chat_template.h"
 
@@ -167,7 +168,95 @@ io::Json messages_of_alpaca(const Row& row) {
   return converted;
 }
 
+// The rows of a file that is one array.
+class ArrayOfRows {
+ public:
+  explicit ArrayOfRows(std::string_view text) : text_(text) {}
+
+  void visit_each(const std::function<void(const TextLine&)>& visit) {
+    skip_blanks();
+    step();  // the bracket
+    skip_blanks();
+    if (next() == ']') {
+      step();
+    } else {
+      visit_rows(visit);
+    }
+    skip_blanks();
+    if (!at_end()) refuse("expected nothing behind the array of all rows");
+  }
+
+ private:
+  // At least one, up to behind the closing bracket.
+  void visit_rows(const std::function<void(const TextLine&)>& visit) {
+    for (bool has_more = true; has_more; step()) {
+      skip_blanks();
+      visit(row());
+      skip_blanks();
+      has_more = next() == ',';
+      if (!has_more && next() != ']') refuse("expected , or ] behind a row of the array");
+    }
+  }
+
+  bool at_end() const { return at_ == text_.size(); }
+  char next() const { return at_end() ? '\0' : text_[at_]; }
+  void step() {
+    if (at_end()) return;
+    const char c = text_[at_++];
+    column_ = c == '\n' ? 1 : column_ + ((c & 0xC0) != 0x80 ? 1 : 0);
+    line_ += c == '\n' ? 1 : 0;
+  }
+  void skip_blanks() {
+    while (!at_end() && std::string_view(" \t\r\n").find(next()) != std::string_view::npos) step();
+  }
+
+  // What is here, up to the end of a value: by brackets and strings alone, as it is parsed later.
+  TextLine row() {
+    const size_t begin = at_;
+    const int64_t line = line_, indent = column_ - 1;
+    int64_t depth = 0;
+    for (bool in_string = false; !at_end(); step()) {
+      const char c = next();
+      if (c == '"') in_string = !in_string;
+      if (c == '\\') step();  // and what it escapes
+      if (in_string || c == '"') continue;
+      if (depth == 0 && (c == ',' || c == ']')) break;
+      depth += c == '{' || c == '[' ? 1 : c == '}' || c == ']' ? -1 : 0;
+      if (depth > 0 || (c != '}' && c != ']')) continue;
+      step();
+      break;
+    }
+    const std::string_view text = text_.substr(begin, at_ - begin);
+    if (text.empty()) refuse("expected a row");
+    if (text.size() > limits::kDataRowBytes) {
+      fail(ErrorKind::kMalformed, "line ", line, ": has ", text.size(), " bytes; the limit is ",
+           limits::kDataRowBytes);
+    }
+    return {text, line, indent};
+  }
+
+  [[noreturn]] void refuse(std::string_view expected) const {
+    const std::string found = at_end() ? "the end" : quoted(text_.substr(at_, 1));
+    fail(ErrorKind::kMalformed, "line ", line_, ", column ", column_, ": found ", found, ", ",
+         expected);
+  }
+
+  std::string_view text_;
+  size_t at_ = 0;
+  int64_t line_ = 1, column_ = 1;
+};
+
 }  // namespace
+
+void for_each_json_row(std::string_view text, const std::function<void(const TextLine&)>& visit) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first != text.npos && text[first] == '[') {
+    ArrayOfRows(text).visit_each(visit);
+  } else {
+    for_each_line(text, visit);
+  }
+}
 
 std::string why_no_row(std::string_view line) {
   constexpr std::string_view kBlanks = " \t\r";
@@ -192,6 +281,11 @@ io::Json parse_json_row(const TextLine& line) {
   try {
     row = io::parse_json(line.text, "", limits);
   } catch (const Error& error) {
+    if (line.indent > 0) {  // again, for the column
+      const std::string whole =
+          std::string(static_cast<size_t>(line.indent), ' ').append(line.text);
+      return parse_json_row({whole, line.number});
+    }
     std::string_view why = error.what();
     if (why.starts_with(": ")) why.remove_prefix(2);
     throw Error(error.kind(), std::string(why));
@@ -207,7 +301,8 @@ Document encode_json_row(const TextLine& line, TextEncoder& encoder) {
   const auto has = [&](const char* key) { return io::find(row.json(), key) != nullptr; };
   // What goes wrong behind the parser concerns the row as a whole.
   const auto in_row = [&](auto&& encode) {
-    return with_context([&] { return str("line ", line.number, ", column 1"); }, encode);
+    return with_context([&] { return str("line ", line.number, ", column ", line.indent + 1); },
+                        encode);
   };
   for (const char* key : {"messages", "conversations"}) {
     if (!has(key)) continue;

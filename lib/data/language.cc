@@ -146,15 +146,11 @@ class DocumentReader {
 
  private:
   void read_lines(const Source& source, std::vector<int64_t>& added, SourceFile& file) {
-    for_each_line(source.text(), [&](const TextLine& line) {
+    const bool is_json = options_.format == Format::kJsonl;
+    (is_json ? for_each_json_row : for_each_line)(source.text(), [&](const TextLine& line) {
       bad_.guard(file, [&] {
-        Document document;
-        if (options_.format == Format::kJsonl) {
-          document = encode_json_row(line, encoder_);
-        } else {
-          check_utf8(line);
-          document = encoder_.item(line.text);
-        }
+        if (!is_json) check_utf8(line);
+        Document document = is_json ? encode_json_row(line, encoder_) : encoder_.item(line.text);
         take(std::move(document), line.number, added, file);
       });
     });

@@ -25,7 +25,8 @@ inline constexpr text::CivilTime kTemplateDate = {.year = 2025, .month = 1, .day
 // A line of a file, without its end.
 struct TextLine {
   std::string_view text;
-  int64_t number;  // from 1
+  int64_t number;      // from 1; of a row of several lines that of the first
+  int64_t indent = 0;  // characters before it on its line
 };
 
 // Calls `visit` for every line of `text` that is not blank; a byte-order mark is left out. Throws
@@ -93,6 +94,11 @@ class TextEncoder {
   bool seen_chat_ = false, seen_end_ = false;
   std::vector<bool> seen_ = std::vector<bool>(0x110000);  // code points of the texts so far
 };
+
+// Calls `visit` for every row of a jsonl file: its lines, or, if the file is one array, the
+// elements of that, over several lines or several on one. Throws Error(kMalformed) as
+// for_each_line, and for an array that does not end.
+void for_each_json_row(std::string_view text, const std::function<void(const TextLine&)>& visit);
 
 // What is wrong with `line`, which should be one object of a jsonl file, if it begins an array or
 // an object of several lines: "found the beginning of …, expected …"; else "".

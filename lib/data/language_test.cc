@@ -265,6 +265,39 @@ TEST_CASE("text is divided into documents at a separator") {
   CHECK_FALSE(stream->next(batch));
 }
 
+TEST_CASE("a file of rows may be one array of them, on one line or on many") {
+  const auto rows_of = [](const std::string& text) {
+    std::vector<std::string> rows;
+    for_each_json_row(text, [&](const TextLine& row) {
+      rows.push_back(parse_json_row(row).dump() + str(" ", row.number, ":", row.indent));
+    });
+    return rows;
+  };
+  using Rows = std::vector<std::string>;
+  const std::string a = R"({"a":"[\\\"},{"})", b = R"({"b":[[1]]})";
+  CHECK(rows_of("[" + a + "," + b + "]") == Rows{a + " 1:1", b + str(" 1:", a.size() + 2)});
+  CHECK(rows_of("\xEF\xBB\xBF \r\n[\r\n  " + a + " ,\n  {\n \"b\": [[1]]\n}\n]\n") ==
+        Rows{a + " 3:2", b + " 4:2"});
+  CHECK(rows_of("[]").empty());
+  CHECK(rows_of(a + "\n\n" + b) == Rows{a + " 1:0", b + " 3:0"});
+  const std::pair<const char*, const char*> refused[] = {
+      {"[", "line 1, column 2: found the end, expected a row"},
+      {"[{}", "line 1, column 4: found the end, expected , or ] behind a row"},
+      {"[{},", "line 1, column 5: found the end, expected a row"},
+      {"[{},]", "line 1, column 5: found ']', expected a row"},
+      {"[,{}]", "line 1, column 2: found ',', expected a row"},
+      {"[{}\n {}]", "line 2, column 2: found '{', expected , or ] behind a row"},
+      {"[{}]\n[{}]", "line 2, column 1: found '[', expected nothing behind the array"},
+      {"[{\"é\": \"é\"}, {\"a\": x}]", "line 1, column 20: "},
+      {"[{\"a\": 1}, {\n\"a\":\n x}]", "line 3, column 2: "},
+      {"[{\"a\": 1}, 5]", "line 1, column 12: found the number 5, expected an object"},
+      {"[{\"a\": \"b}]", "line 1, column 12: "}};
+  for (const auto& [text, message] : refused) {
+    INFO(text);
+    CHECK(contains(refusal(ErrorKind::kMalformed, [&, &t = text] { rows_of(t); }), message));
+  }
+}
+
 TEST_CASE("bad rows are named with line and column, or skipped and counted") {
   const auto tokenizer = character_tokenizer();
   const auto chat = text::ChatTemplate::parse(kChatMl, "chatml");

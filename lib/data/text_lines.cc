@@ -22,9 +22,12 @@ void for_each_line(std::string_view text, const std::function<void(const TextLin
 }
 
 void fail_at(const TextLine& line, size_t offset, std::string_view what) {
-  int64_t column = 1;
-  for (const char c : line.text.substr(0, offset)) column += (c & 0xC0) != 0x80 ? 1 : 0;
-  fail(ErrorKind::kMalformed, "line ", line.number, ", column ", column, ": ", what);
+  int64_t number = line.number, column = line.indent + 1;
+  for (const char c : line.text.substr(0, offset)) {
+    column = c == '\n' ? 1 : column + ((c & 0xC0) != 0x80 ? 1 : 0);
+    number += c == '\n' ? 1 : 0;
+  }
+  fail(ErrorKind::kMalformed, "line ", number, ", column ", column, ": ", what);
 }
 
 void check_utf8(const TextLine& line) {

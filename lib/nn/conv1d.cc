@@ -36,18 +36,21 @@ Conv1D::Conv1D(const Parameters& parameters, int64_t in, int64_t out, WeightOrde
     : weight_(order == WeightOrder::kOutIn ? parameters.get("weight", {out, in})
                                            : parameters.get_f32("weight", {in, out})),
       bias_(parameters.get_f32("bias", {out}, Init::zeros())),
-      addition_(parameters.low_rank(in, out, order)),
+      addition_(parameters.low_rank(weight_, order)),
       order_(order) {}
 
-Tensor Conv1D::operator()(const Tensor& x) const {
-  if (order_ == WeightOrder::kOutIn) {
-    return with_addition(ops::linear(x, weight_, bias_), x, addition_);
-  }
+Tensor Conv1D::product(const Tensor& x, const Tensor& bias) const {
+  if (order_ == WeightOrder::kOutIn) return ops::linear(x, weight_, bias);
   const Tensor rows = graph::reshape(x, {-1, weight_.dim(0)});
   Shape shape = x.shape();
   shape[-1] = weight_.dim(1);
-  const Tensor y = graph::reshape(ops::add(ops::matmul(rows, weight_), bias_), shape);
-  return with_addition(y, x, addition_);
+  const Tensor y = ops::matmul(rows, weight_);
+  return graph::reshape(bias.defined() ? ops::add(y, bias) : y, shape);
+}
+
+Tensor Conv1D::operator()(const Tensor& x) const {
+  const auto whole = [&](const Tensor& given, const Tensor& bias) { return product(given, bias); };
+  return with_addition(whole, bias_, x, addition_);
 }
 
 }  // namespace lumen::nn

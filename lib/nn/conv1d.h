@@ -32,6 +32,8 @@ class Conv1D {
   Tensor operator()(const Tensor& x) const;
 
  private:
+  Tensor product(const Tensor& x, const Tensor& bias) const;
+
   Tensor weight_, bias_;
   std::optional<LowRank> addition_;
   WeightOrder order_;

@@ -23,7 +23,9 @@ enum class HeadAxis { kNone, kRows, kLastRows, kColumns };
 HeadAxis head_axis(std::string_view part) {
   const bool is_first = part.ends_with(".lora_A.weight");  // [rank, in]
   if (part.starts_with("out_proj.")) {
-    return part.ends_with(".lora_B.weight") ? HeadAxis::kNone : HeadAxis::kColumns;
+    const bool is_of_outputs =
+        part.ends_with(".lora_B.weight") || part.ends_with(".lora_magnitude_vector");
+    return is_of_outputs ? HeadAxis::kNone : HeadAxis::kColumns;
   }
   if (part.starts_with("conv1d.")) return HeadAxis::kLastRows;
   if (part.starts_with("in_proj_qkv.")) return is_first ? HeadAxis::kNone : HeadAxis::kLastRows;

@@ -83,7 +83,7 @@ LatentAttention::LatentAttention(const Parameters& parameters, const LatentAtten
                            : promote(keys.dtype(), values.dtype());
     const Tensor parts[] = {turned(graph::contiguous(keys, type)), graph::contiguous(values, type)};
     weight = computed_once(graph::reshape(ops::concat(parts, 1), {all, s.rank}), {keys, values});
-    addition = place.low_rank(s.rank, all);
+    addition = place.low_rank(weight);
   } else {
     kv_b_.emplace(place, s.rank, all, false);
     for (const char* part : {"k_b_proj", "v_b_proj"}) parameters.leave_out(part);  // has them, too

@@ -4,6 +4,7 @@
 #include <optional>
 #include <variant>
 
+#include "lib/nn/low_rank.h"
 #include "lib/nn/parameters.h"
 #include "lib/nn/training_scope.h"
 #include "lib/ops/ops.h"
@@ -15,24 +16,6 @@ inline Tensor scaled(const Tensor& x, double scale) {
   return scale == 1 ? x : ops::mul(x, graph::scalar(static_cast<float>(scale)));
 }
 
-// y, a linear layer's value for x, with its low-rank addition: y + scale · B (A x).
-inline Tensor with_addition(const Tensor& y, const Tensor& x,
-                            const std::optional<LowRank>& addition) {
-  if (!addition) return y;
-  const Tensor low =
-      ops::linear(ops::linear(dropout(x, addition->dropout), addition->a), addition->b);
-  return ops::add(y, ops::mul(low, graph::scalar(static_cast<float>(addition->scale))));
-}
-
-// The weight [out, in] of a layer with its low-rank addition worked in, as PEFT does: float32, or
-// `weight` itself without one.
-inline Tensor worked_in(const Tensor& weight, const std::optional<LowRank>& addition) {
-  if (!addition) return weight;
-  const graph::AutocastScope precision(DType::kF32);
-  const Tensor product = ops::matmul(addition->b, addition->a);
-  return ops::add(graph::contiguous(weight, DType::kF32), ops::mul(product, addition->scale));
-}
-
 // y = x · weightᵀ + bias; weight [out, in] in its stored type, bias [out] or none. Both start
 // uniform in ±1/√in, unless `bias_init` says otherwise. With a low-rank addition if the parameters
 // have one for this place.
@@ -40,7 +23,7 @@ struct Linear {
   Linear(const Parameters& parameters, int64_t in, int64_t out, bool with_bias,
          const std::optional<Init>& bias_init = {})
       : weight(parameters.get("weight", {out, in}, Init::fan_in_uniform())),
-        addition(parameters.low_rank(in, out)) {
+        addition(parameters.low_rank(weight)) {
     const Init uniform = Init::within_root(static_cast<double>(in));
     if (with_bias) bias = parameters.get_f32("bias", {out}, bias_init.value_or(uniform));
   }
@@ -52,7 +35,10 @@ struct Linear {
     if (graph::is_constant(node)) weight = graph::constant(node.value, node.name);
   }
   Tensor operator()(const Tensor& x) const {
-    return with_addition(ops::linear(x, weight, bias), x, addition);
+    const auto product = [&](const Tensor& given, const Tensor& offset) {
+      return ops::linear(given, weight, offset);
+    };
+    return with_addition(product, bias, x, addition);
   }
 
   Tensor weight, bias;

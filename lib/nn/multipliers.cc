@@ -68,7 +68,8 @@ bool has_multiplied_weights(const io::Json& config) {
 std::vector<double> row_multipliers(const io::Json& config, std::string_view name) {
   if (io::get_string(config, "model_type", "") != "falcon_h1") return {};
   const bool is_bias = name.ends_with(".bias");
-  for (const std::string_view end : {".lora_B.weight", ".weight", ".bias"}) {
+  for (const std::string_view end :
+       {".lora_B.weight", ".lora_magnitude_vector", ".weight", ".bias"}) {
     if (!name.ends_with(end)) continue;
     name.remove_suffix(end.size());
     break;

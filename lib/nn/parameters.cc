@@ -24,11 +24,13 @@ struct Parameters::Tree {
   DType matrix_dtype = DType::kF32;
   std::optional<LoraOptions> lora;
   std::optional<uint64_t> lora_seed;  // trainable additions
-  NamedArrays adapter;                // given ones
-  std::string adapter_place;          // their file
+  NamedArrays adapter;                // given ones, or what trainable ones begin with
+  std::string adapter_place;          // the file of given ones
+  std::vector<std::string> trained_modules;
   std::set<std::string> linear_layers, named_targets;
-  std::set<std::string> in_out;    // places whose weight is [in, out]
-  std::set<std::string> left_out;  // what the checkpoint may have, and all below
+  std::map<std::string, LowRank> additions;  // by their places
+  std::set<std::string> in_out;              // places whose weight is [in, out]
+  std::set<std::string> left_out;            // what the checkpoint may have, and all below
 };
 
 namespace {
@@ -72,6 +74,10 @@ bool is_left_to_targets(std::string_view place) {
          is_inside(".experts.") || is_inside(".router.");
 }
 
+bool ends_in(const std::string& place, const std::string& layer) {
+  return str(".", place).ends_with(str(".", layer, "."));
+}
+
 // What names the layer of this place among the targets; of no target all that may.
 std::vector<std::string> targets_of(const LoraOptions& lora, const std::string& place,
                                     const std::vector<std::string>& names) {
@@ -83,7 +89,7 @@ std::vector<std::string> targets_of(const LoraOptions& lora, const std::string& 
   std::vector<std::string> found;
   for (const std::string& target : lora.targets) {
     const bool is_name = std::ranges::find(names, target) != names.end();
-    if (names.empty() ? str(".", place).ends_with(str(".", target, ".")) : is_name) {
+    if (names.empty() ? ends_in(place, target) : is_name) {
       found.push_back(target);
     }
   }
@@ -92,9 +98,20 @@ std::vector<std::string> targets_of(const LoraOptions& lora, const std::string& 
 
 }  // namespace
 
+bool is_of_module(std::string_view name, const std::vector<std::string>& modules) {
+  name = name.substr(0, name.rfind('.'));
+  name = name.substr(name.rfind('.') + 1);
+  return std::ranges::find(modules, name) != modules.end();
+}
+
 LoraOptions::Own LoraOptions::of(const std::string& place) const {
-  const auto found = own.find(place);
-  return found == own.end() ? Own{rank, scale} : found->second;
+  if (const auto found = own.find(place); found != own.end()) return found->second;
+  for (const Group& group : groups) {
+    if (matches_pattern(std::string_view(place).substr(0, place.rfind('.')), group.match)) {
+      return group.own;
+    }
+  }
+  return {rank, scale};
 }
 
 int64_t layer_number(std::string_view place) {
@@ -128,11 +145,6 @@ Array stored_as(const Array& array, DType dtype) {
   Array stored = Array::zeros(dtype, shape);
   kernels::from_float(dtype, array.as<float>().data(), stored.mutable_data(), array.elements());
   return stored;
-}
-
-double lora_scale(double alpha, int64_t rank, bool rank_stabilized) {
-  const auto r = static_cast<double>(rank);
-  return alpha / (rank_stabilized ? std::sqrt(r) : r);
 }
 
 Parameters Parameters::from_checkpoint(const NamedArrays& arrays) {
@@ -180,9 +192,12 @@ Parameters Parameters::without_additions() const {
   return place;
 }
 
-Parameters Parameters::with_lora(const LoraOptions& options, uint64_t seed) const {
+Parameters Parameters::with_lora(const LoraOptions& options, uint64_t seed,
+                                 const NamedArrays& start, const std::string& place) const {
   tree_->lora = options;
   tree_->lora_seed = seed;
+  tree_->adapter = start;
+  tree_->adapter_place = place;
   return *this;
 }
 
@@ -191,6 +206,11 @@ Parameters Parameters::with_lora(const LoraOptions& options, const NamedArrays& 
   tree_->lora = options;
   tree_->adapter = adapter;
   tree_->adapter_place = place;
+  return *this;
+}
+
+Parameters Parameters::with_trained(const std::vector<std::string>& modules) const {
+  tree_->trained_modules = modules;
   return *this;
 }
 
@@ -203,21 +223,15 @@ NamedArrays Parameters::merged() const {
 }
 
 bool Parameters::has_addition(const std::string& name) const {
-  return name.ends_with(kWeight) &&
-         tree_->handed_out.count(place_of_weight(name) + "lora_A.weight") > 0;
+  return name.ends_with(kWeight) && tree_->additions.contains(place_of_weight(name));
 }
 
 Array Parameters::merged(const std::string& name) const {
   const Array& value = tree_->handed_out.at(name).node()->value;
   if (!has_addition(name)) return is_quantized(value.dtype()) ? float32_copy(value) : value;
   const std::string place = place_of_weight(name);
-  const Tensor& a = tree_->handed_out.at(place + "lora_A.weight");
-  const Tensor& b = tree_->handed_out.at(place + "lora_B.weight");
-  const double scale = tree_->lora->of(place).scale;
-  const Tensor product = ops::mul(ops::matmul(b, a), graph::scalar(static_cast<float>(scale)));
-  const Tensor addition =
-      tree_->in_out.count(place) > 0 ? graph::permute(product, {1, 0}) : product;
-  return ops::add(graph::constant(float32_copy(value)), addition).eval();
+  const auto order = tree_->in_out.contains(place) ? WeightOrder::kInOut : WeightOrder::kOutIn;
+  return worked_in(graph::constant(float32_copy(value)), tree_->additions.at(place), order).eval();
 }
 
 const std::set<std::string>& Parameters::linear_layers() const {
@@ -228,47 +242,85 @@ const std::set<std::string>& Parameters::named_targets() const {
   return tree_->named_targets;
 }
 
-std::optional<LowRank> Parameters::low_rank(int64_t in, int64_t out, WeightOrder order,
+bool Parameters::is_chosen(const std::vector<std::string>& names) const {
+  const LoraOptions& lora = *tree_->lora;
+  const std::vector<std::string> targets = targets_of(lora, prefix_, names);
+  tree_->named_targets.insert(targets.begin(), targets.end());
+  if (targets.empty()) return false;
+  const auto left_out = std::ranges::find_if(
+      lora.exclude, [&](const std::string& layer) { return ends_in(prefix_, layer); });
+  if (left_out == lora.exclude.end()) return true;
+  tree_->named_targets.insert(*left_out);
+  return false;
+}
+
+void Parameters::note_misfit(const std::string& full, const Shape& found,
+                             const Shape& expected) const {
+  tree_->misfits.push_back(
+      str(quoted(full), " has shape ", to_string(found), ", expected ", to_string(expected)));
+}
+
+Tensor Parameters::trained_part(const std::string& name, Array start) const {
+  const std::string full = prefix_ + name;
+  if (const auto given = tree_->adapter.find(full); given != tree_->adapter.end()) {
+    const Shape& shape = given->second.shape();
+    if (shape == start.shape()) {
+      start = float32_copy(given->second);
+    } else {
+      note_misfit(full, shape, start.shape());
+    }
+  }
+  Tensor leaf = graph::state(std::move(start), full);
+  leaf.node()->requires_grad = true;
+  return tree_->handed_out[full] = leaf;
+}
+
+Tensor Parameters::part_of_addition(const std::string& name, const Shape& shape,
+                                    const Init& init) const {
+  const std::string full = prefix_ + name;
+  if (tree_->lora_seed) {
+    Philox random(*tree_->lora_seed, hash(full));
+    return trained_part(name, initialized(init, DType::kF32, shape, random));
+  }
+  const auto found = tree_->adapter.find(full);
+  if (found == tree_->adapter.end()) {
+    tree_->problems.push_back(
+        str(quoted(full), " is missing in the adapter ", tree_->adapter_place));
+    return graph::input(DType::kF32, shape, full);
+  }
+  if (found->second.shape() != shape) {
+    note_misfit(full, found->second.shape(), shape);
+    return graph::input(DType::kF32, shape, full);
+  }
+  return tree_->handed_out[full] = graph::constant(float32_copy(found->second), full);
+}
+
+std::optional<LowRank> Parameters::low_rank(const Tensor& weight, WeightOrder order,
                                             const std::vector<std::string>& names) const {
   if (!takes_additions_ && (!tree_->lora || tree_->lora_seed)) return std::nullopt;
   if (names.empty()) tree_->linear_layers.insert(last_part(prefix_));
   tree_->linear_layers.insert(names.begin(), names.end());
   if (order == WeightOrder::kInOut) tree_->in_out.insert(prefix_);
   if (!tree_->lora) return std::nullopt;
-  const LoraOptions& lora = *tree_->lora;
+  const std::string a = "lora_A.weight", b = "lora_B.weight";
   const NamedArrays& adapter = tree_->adapter;
-  bool has =
-      adapter.count(prefix_ + "lora_A.weight") > 0 || adapter.count(prefix_ + "lora_B.weight") > 0;
-  if (tree_->lora_seed) {
-    const std::vector<std::string> targets = targets_of(lora, prefix_, names);
-    tree_->named_targets.insert(targets.begin(), targets.end());
-    has = !targets.empty();
-  }
+  const bool has = tree_->lora_seed
+                       ? is_chosen(names)
+                       : adapter.contains(prefix_ + a) || adapter.contains(prefix_ + b);
   if (!has) return std::nullopt;
-  auto matrix = [&](const char* name, const Shape& shape, const Init& init) {
-    const std::string full = prefix_ + name;
-    if (tree_->lora_seed) {
-      Philox random(*tree_->lora_seed, hash(full));
-      Tensor leaf = graph::state(initialized(init, DType::kF32, shape, random), full);
-      leaf.node()->requires_grad = true;
-      return tree_->handed_out[full] = leaf;
-    }
-    auto found = adapter.find(full);
-    if (found == adapter.end()) {
-      tree_->problems.push_back(
-          str(quoted(full), " is missing in the adapter ", tree_->adapter_place));
-      return graph::input(DType::kF32, shape, full);
-    }
-    if (found->second.shape() != shape) {
-      tree_->misfits.push_back(str(quoted(full), " has shape ", to_string(found->second.shape()),
-                                   ", expected ", to_string(shape)));
-      return graph::input(DType::kF32, shape, full);
-    }
-    return tree_->handed_out[full] = graph::constant(float32_copy(found->second), full);
-  };
+  const LoraOptions& lora = *tree_->lora;
   const auto [rank, scale] = lora.of(prefix_);
-  return LowRank{matrix("lora_A.weight", {rank, in}, Init::kaiming_uniform(std::sqrt(5.0))),
-                 matrix("lora_B.weight", {out, rank}, Init::zeros()), scale, lora.dropout};
+  const int in_axis = order == WeightOrder::kOutIn ? 1 : 0;
+  const int64_t in = weight.dim(in_axis), out = weight.dim(1 - in_axis);
+  LowRank addition{part_of_addition(a, {rank, in}, Init::kaiming_uniform(std::sqrt(5.0))),
+                   part_of_addition(b, {out, rank}, Init::zeros()), scale, lora.dropout};
+  // The lengths of a stand-in are not known; check() fails for it.
+  if (lora.dora && tree_->lora_seed && graph::is_constant(*weight.node())) {
+    const Tensor m = trained_part("lora_magnitude_vector", row_lengths(weight, order));
+    addition.magnitudes = magnitudes_of(m, weight, order);
+  }
+  tree_->additions.insert_or_assign(prefix_, addition);
+  return addition;
 }
 
 // The value of a parameter that was not asked for before; empty if it is missing or misshapen.
@@ -292,9 +344,13 @@ Array Parameters::find(const std::string& full, const Shape& shape, const Init& 
   } else {
     const Array& stored = found->second;
     // Products take no float64 weights.
-    return tree_->trainable || stored.dtype() == DType::kF64 ? float32_copy(stored) : stored;
+    return is_trained(full) || stored.dtype() == DType::kF64 ? float32_copy(stored) : stored;
   }
   return {};
+}
+
+bool Parameters::is_trained(const std::string& full) const {
+  return tree_->trainable || is_of_module(full, tree_->trained_modules);
 }
 
 // Of a checkpoint one of the two is misshapen anyway.
@@ -317,7 +373,7 @@ Tensor Parameters::get(const std::string& name, const Shape& shape, const Init& 
   if (!array.empty() && !is_float(array.dtype()) && !is_quantized(array.dtype())) {
     tree_->problems.push_back(str(quoted(full), " has type ", lumen::name(array.dtype()),
                                   ", expected a float or quantised type"));
-  } else if (!array.empty() && !tree_->trainable) {
+  } else if (!array.empty() && !is_trained(full)) {
     tensor = graph::constant(std::move(array), full);
   } else if (!array.empty()) {
     tensor = graph::state(std::move(array), full);

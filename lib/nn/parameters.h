@@ -17,11 +17,10 @@
 #include "lib/base/strings.h"
 #include "lib/graph/tensor.h"
 #include "lib/nn/init.h"
+#include "lib/nn/low_rank.h"
 #include "lib/tensor/named_arrays.h"
 
 namespace lumen::nn {
-
-using graph::Tensor;
 
 // New memory holding `array` as float32, or as it is if it holds integers.
 Array float32_copy(const Array& array);
@@ -30,23 +29,30 @@ Array float32_copy(const Array& array);
 // sensitive, and other types as they are.
 Array stored_as(const Array& array, DType dtype);
 
-// Low-rank additions to linear layers (LoRA, Hu et al. 2021): W x + scale · B (A x).
+// What low-rank additions (low_rank.h) the layers of a model get.
 struct LoraOptions {
   int64_t rank = 0;
   double scale = 1;    // lora_scale
   double dropout = 0;  // on x while training
+  bool dora = false;   // new additions have magnitudes
   // Of new additions; those of an adapter are where it has tensors.
   // Ends of layer names: "q_proj", "shared_expert.up_proj"; of experts what PEFT calls the
   // parameter of all: "experts.down_proj". None: all linear layers but the output ("lm_head"), the
   // routers of experts ("gate", "router") and the experts.
   std::vector<std::string> targets = {};
-  int64_t first_layer = 0;  // only in layers with at least this number
-  // Of an adapter: layers with a rank and a scale of their own, by their place ("….q_proj.").
+  std::vector<std::string> exclude = {};  // such ends, too: these layers get none
+  int64_t first_layer = 0;                // only in layers with at least this number
   struct Own {
     int64_t rank = 0;
     double scale = 1;
   };
-  std::map<std::string, Own> own = {};
+  // Layers with a rank and a scale of their own: the first pattern (* and ?) on their path counts.
+  struct Group {
+    std::string match;
+    Own own;
+  };
+  std::vector<Group> groups = {};
+  std::map<std::string, Own> own = {};  // of an adapter, by the layer's place ("….q_proj.")
 
   // The rank and scale of the addition to the layer of this place.
   Own of(const std::string& place) const;
@@ -56,17 +62,9 @@ struct LoraOptions {
 // part that is one; 0 outside of layers.
 int64_t layer_number(std::string_view place);
 
-// alpha / rank; rank-stabilised (Kalajdzievski 2023): alpha / √rank.
-double lora_scale(double alpha, int64_t rank, bool rank_stabilized);
-
-// The addition to one layer: a [rank, in], b [out, rank].
-struct LowRank {
-  Tensor a, b;
-  double scale, dropout;
-};
-
-// How a layer's weight lies in memory: [out, in], or [in, out] as in GPT-2's layers ("Conv1D").
-enum class WeightOrder { kOutIn, kInOut };
+// Whether the parameter `name` is of a module with one of these last names: "lm_head.weight" of
+// "lm_head".
+bool is_of_module(std::string_view name, const std::vector<std::string>& modules);
 
 // A place in the tree ("model.layers.0."). Cheap to copy; all copies share what was asked for. Not
 // thread-safe.
@@ -96,24 +94,29 @@ class Parameters {
   // (B = 0: the model is unchanged at first), or those of `adapter`, whose tensors are named like
   // the layers: "….q_proj.lora_A.weight". What is missing or unused there is reported by check(),
   // which calls the adapter's file `place`.
-  Parameters with_lora(const LoraOptions& options, uint64_t seed) const;
+  // New ones begin with what the adapter `start` of the file `place` has of them.
+  Parameters with_lora(const LoraOptions& options, uint64_t seed, const NamedArrays& start = {},
+                       const std::string& place = "") const;
   Parameters with_lora(const LoraOptions& options, const NamedArrays& adapter,
                        const std::string& place) const;
+  // The same parameters of a checkpoint, of which those of the modules with these last names
+  // ("embed_tokens", "lm_head") are trained as those of trainable().
+  Parameters with_trained(const std::vector<std::string>& modules) const;
   // All parameters with the additions worked into the matrices, under the names of the model
   // without additions. What has an addition or is quantised becomes float32.
   NamedArrays merged() const;
   // Whether the parameter `name` has an addition, and what merged() gives for it.
   bool has_addition(const std::string& name) const;
   Array merged(const std::string& name) const;
-  // The addition to the layer of this place; none if it has none. `names` are what
-  // LoraOptions::targets may call it; none: the ends of its own.
-  std::optional<LowRank> low_rank(int64_t in, int64_t out, WeightOrder order = WeightOrder::kOutIn,
+  // The addition to the layer of this place, which has this weight; none if it has none. `names`
+  // are what LoraOptions::targets may call it; none: the ends of its own.
+  std::optional<LowRank> low_rank(const Tensor& weight, WeightOrder order = WeightOrder::kOutIn,
                                   const std::vector<std::string>& names = {}) const;
   // Those names of all layers that asked for an addition, with or without one, or the last parts of
   // their own: what LoraOptions::targets may name.
   const std::set<std::string>& linear_layers() const;
-  // Those of LoraOptions::targets that named a layer; without targets those names of all layers
-  // that have one of the new additions.
+  // Those of LoraOptions::targets and exclude that named a layer; without targets those names of
+  // all layers that have one of the new additions.
   const std::set<std::string>& named_targets() const;
 
   // The parameter `name`, which must have this shape. What is missing or misshapen is collected
@@ -160,7 +163,15 @@ class Parameters {
  private:
   struct Tree;
   explicit Parameters(std::shared_ptr<Tree> tree) : tree_(std::move(tree)) {}
+  bool is_trained(const std::string& full) const;
   Array find(const std::string& full, const Shape& shape, const Init& init, DType dtype) const;
+  // Whether the layer of this place gets a new addition; notes what names it among targets and
+  // exclude.
+  bool is_chosen(const std::vector<std::string>& names) const;
+  // The part `name` of an addition; a trained one begins as `init` says, if no adapter says it.
+  Tensor part_of_addition(const std::string& name, const Shape& shape, const Init& init) const;
+  Tensor trained_part(const std::string& name, Array start) const;
+  void note_misfit(const std::string& full, const Shape& found, const Shape& expected) const;
   // Two parts of one name: whichever came first would be neither trained nor saved.
   void note_second_shape(const std::string& full, const Shape& first, const Shape& second) const;
 

@@ -42,7 +42,7 @@ SparseMlp::SparseMlp(const Parameters& parameters, const SparseMlpShape& shape)
       std::vector<std::string> names = {str("experts.", of_all)};
       // By the others' names PEFT means none, or the shared expert.
       if (shape.named_alone && !shape.biases && shape.shared == 0) names.push_back(name);
-      return worked_in(weight, place.low_rank(in, out, WeightOrder::kOutIn, names));
+      return worked_in(weight, place.low_rank(weight, WeightOrder::kOutIn, names));
     };
     const int64_t width = shape.latent > 0 ? shape.latent : shape.hidden;
     const char* const ups = shape.gated ? "gate_up_proj" : "up_proj";

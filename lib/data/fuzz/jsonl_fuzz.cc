@@ -30,7 +30,7 @@ void read_rows(std::string_view text) {
   DataOptions options;
   const TextTools tools = {tokenizer.get(), &chat};
   TextEncoder encoder(options, tools);
-  for_each_line(text, [&](const TextLine& line) {
+  for_each_json_row(text, [&](const TextLine& line) {
     io::expect_refusal_or_success([&] {
       const Document document = encode_json_row(line, encoder);
       io::require(document.ids.size() == document.learned.size());

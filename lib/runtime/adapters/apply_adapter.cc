@@ -15,10 +15,9 @@ namespace {
 
 constexpr std::string_view kHead = "lm_head.";
 
-// The model's weight at `place` with the addition worked in, as PEFT's merge_and_unload has it:
-// W + scale · B A, with a magnitude m (DoRA, Liu et al. 2024) the rows of that, one for each
-// output, brought to the length m. Embeddings have a column per output, and so have GPT-2's layers,
-// but in GGUF. Rounded to the weight's type, of a quantised one to float16.
+// The model's weight at `place` with the addition worked in. Embeddings have a column per output,
+// and so have GPT-2's layers, but in GGUF. Rounded to the weight's type, of a quantised one to
+// float16.
 Array worked_in(const LoraAdapter& adapter, const std::string& place, const Array& weight,
                 const io::Json& model_config) {
   const auto find = [&](std::string_view name) {
@@ -45,16 +44,14 @@ Array worked_in(const LoraAdapter& adapter, const std::string& place, const Arra
   misfit(kLoraA, {rank, in});
   misfit(kLoraB, {out, rank});
   using graph::constant;
-  graph::Tensor addition = ops::matmul(constant(find(kLoraB)), constant(find(kLoraA)));
-  if (in_out) addition = graph::permute(addition, {1, 0});
-  graph::Tensor sum = ops::add(constant(nn::float32_copy(weight)), ops::mul(addition, scale));
+  const auto order = in_out ? nn::WeightOrder::kInOut : nn::WeightOrder::kOutIn;
+  nn::LowRank addition{constant(find(kLoraA)), constant(find(kLoraB)), scale};
+  const graph::Tensor given = constant(nn::float32_copy(weight));
   if (const Array magnitude = find(kMagnitude); !magnitude.empty()) {
     misfit(kMagnitude, {out});
-    const int axis = in_out ? 0 : 1;
-    const graph::Tensor length = ops::sqrt(ops::sum(ops::mul(sum, sum), {axis}, true));
-    const graph::Tensor m = graph::reshape(constant(magnitude), length.shape());
-    sum = ops::mul(sum, ops::div(m, length));
+    addition.magnitudes = nn::magnitudes_of(constant(magnitude), given, order);
   }
+  const graph::Tensor sum = nn::worked_in(given, addition, order);
   const DType dtype = is_quantized(weight.dtype()) ? DType::kF16 : weight.dtype();
   return nn::stored_as(sum.eval(), dtype);
 }

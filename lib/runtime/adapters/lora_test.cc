@@ -8,6 +8,7 @@
 #include "lib/io/safetensors.h"
 #include "lib/io/write_safetensors.h"
 #include "lib/nn/conv1d.h"
+#include "lib/nn/multipliers.h"
 #include "lib/nn/rope.h"
 #include "lib/ops/ops.h"
 #include "lib/runtime/adapters/apply_adapter.h"
@@ -57,6 +58,27 @@ TEST_CASE("weights and biases of q and k go to the other order together, and bac
   for (const auto& [name, array] : before) CHECK(values(tensors.at(name)) == values(array));
   reorder_heads_and_rows(tensors, {{"rope_interleaved", false}}, true);
   CHECK(values(tensors.at(q + "bias")) == values(before.at(q + "bias")));
+}
+
+TEST_CASE("magnitudes go to the other order of heads as the rows of weights do") {
+  io::Json config = {{"linear_heads_tiled", true},     {"linear_num_key_heads", 2},
+                     {"linear_num_value_heads", 4},    {"linear_key_head_dim", 2},
+                     {"linear_value_head_dim", 3},     {"model_type", "falcon_h1"},
+                     {"attention_in_multiplier", 2.0}, {"key_multiplier", 3.0}};
+  const std::string layer = "model.layers.0.linear_attn.";
+  const std::string z = layer + "in_proj_z.", out = layer + "out_proj.";
+  const NamedArrays before = {{z + "weight", counting({12, 1})},
+                              {z + "lora_magnitude_vector", counting({12})},
+                              {out + "lora_magnitude_vector", counting({12})}};
+  NamedArrays tensors = before;
+  reorder_heads_and_rows(tensors, config, true);
+  CHECK(values(tensors.at(z + "weight")) != values(before.at(z + "weight")));
+  CHECK(values(tensors.at(z + "lora_magnitude_vector")) == values(tensors.at(z + "weight")));
+  CHECK(values(tensors.at(out + "lora_magnitude_vector")) ==
+        values(before.at(out + "lora_magnitude_vector")));
+  const std::string k = "model.layers.0.self_attn.k_proj.";
+  CHECK(nn::row_multipliers(config, k + "lora_magnitude_vector") ==
+        nn::row_multipliers(config, k + "lora_B.weight"));
 }
 
 TEST_CASE("additions to the inputs of Qwen3-Next's layers are parted, and joined as they compute") {

@@ -108,6 +108,50 @@ constexpr std::pair<std::string_view, const char*> kRequestKeys[] = {
     {"typ_p", "typical_p"},
 };
 
+// Keys of transformers' TrainingArguments, of PEFT's LoraConfig, of TRL and axolotl, and ours.
+constexpr std::pair<std::string_view, const char*> kRecipeKeys[] = {
+    {"adapter_path", "lora.adapter"},
+    {"alpha_pattern", "lora.groups"},
+    {"base_model", "model.path"},
+    {"bf16", "train.precision"},
+    {"early_stopping_patience", "eval.early_stop.patience"},
+    {"eval_steps", "eval.every"},
+    {"exclude_modules", "lora.exclude"},
+    {"fp16", "train.precision"},
+    {"gradient_accumulation_steps", "train.micro_batch"},
+    {"gradient_checkpointing", "train.activation_checkpointing"},
+    {"label_smoothing_factor", "train.label_smoothing"},
+    {"learning_rate", "optimizer.lr"},
+    {"logging_steps", "log.every"},
+    {"lora_alpha", "lora.alpha"},
+    {"lora_dropout", "lora.dropout"},
+    {"lora_modules_to_save", "lora.modules_to_save"},
+    {"lora_r", "lora.rank"},
+    {"lora_target_modules", "lora.targets"},
+    {"loraplus_lr_ratio", "optimizer.groups"},
+    {"lr_scheduler_type", "schedule.type"},
+    {"max_grad_norm", "train.grad_clip"},
+    {"max_seq_length", "data.max_length"},
+    {"max_steps", "train.steps"},
+    {"micro_batch_size", "train.micro_batch"},
+    {"model_name_or_path", "model.path"},
+    {"num_epochs", "train.epochs"},
+    {"num_train_epochs", "train.epochs"},
+    {"packing", "data.pack"},
+    {"per_device_train_batch_size", "train.micro_batch"},
+    {"rank_pattern", "lora.groups"},
+    {"sample_packing", "data.pack"},
+    {"save_steps", "checkpoint.every"},
+    {"save_total_limit", "checkpoint.keep_last"},
+    {"sequence_len", "data.max_length"},
+    {"target_modules", "lora.targets"},
+    {"use_dora", "lora.dora"},
+    {"use_rslora", "lora.rslora"},
+    {"val_set_size", "data.eval_fraction"},
+    {"warmup_ratio", "schedule.warmup"},
+    {"warmup_steps", "schedule.warmup"},
+};
+
 template <typename Table>
 const char* found(const Table& table, std::string_view word) {
   for (const auto& [name, value] : table) {
@@ -133,6 +177,11 @@ std::string foreign_option_hint(const CLI::App& app, std::string_view word) {
 
 std::string foreign_key(std::string_view key) {
   const char* name = found(kRequestKeys, key);
+  return name == nullptr ? "" : name;
+}
+
+std::string foreign_recipe_key(std::string_view key) {
+  const char* name = found(kRecipeKeys, key);
   return name == nullptr ? "" : name;
 }
 

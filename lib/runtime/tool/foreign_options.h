@@ -22,4 +22,8 @@ bool hides_short_option(std::string_view word);
 // "max_tokens"; "" if it is not known.
 std::string foreign_key(std::string_view key);
 
+// The key of a recipe, "optimizer.lr", for what others call `key`, "learning_rate"; "" if it is not
+// known.
+std::string foreign_recipe_key(std::string_view key);
+
 }  // namespace lumen::runtime

@@ -32,18 +32,23 @@ NamedArrays stored(const NamedArrays& weights, DType dtype) {
   return result;
 }
 
-// What PEFT is to add to: the last parts of the names of layers, or, if some of those are not meant
-// everywhere, all names.
-std::vector<std::string> target_modules(const LoraRecipe& lora, const NamedArrays& tensors) {
-  const bool by_path = std::ranges::any_of(lora.targets, [](std::string_view target) {
-    return target.find('.') != target.npos && !target.starts_with("experts.");
-  });
-  if (!by_path) return lora_targets(tensors);
+// The paths of the layers that have an addition among `tensors`.
+std::vector<std::string> paths_of_additions(const NamedArrays& tensors) {
   std::vector<std::string> paths;
   for (const auto& [name, array] : tensors) {
     if (name.ends_with(kLoraA)) paths.push_back(name.substr(0, name.size() - kLoraA.size() - 1));
   }
   return paths;
+}
+
+// What PEFT is to add to: the last parts of the names of layers, or, if some of those are not meant
+// everywhere, all names.
+std::vector<std::string> target_modules(const LoraRecipe& lora, const NamedArrays& tensors) {
+  const bool by_path = lora.adapter || !lora.exclude.empty() ||
+                       std::ranges::any_of(lora.targets, [](std::string_view target) {
+                         return target.find('.') != target.npos && !target.starts_with("experts.");
+                       });
+  return by_path ? paths_of_additions(tensors) : lora_targets(tensors);
 }
 
 void write_json(const std::string& path, const io::Json& json) {
@@ -275,6 +280,33 @@ void name_experts(const FusedExperts& experts, io::Json& config) {
   config["lora_dropout"] = 0.0;
 }
 
+namespace {
+
+// Adds to rank_pattern and alpha_pattern the layers among `paths` whose rank and scale are not
+// those that the config has: by their last name, if all of that name are alike.
+void name_patterns(const nn::LoraOptions& options, const std::vector<std::string>& paths,
+                   io::Json& config) {
+  const bool rslora = config["use_rslora"];
+  const auto last_part = [](const std::string& path) { return path.substr(path.rfind('.') + 1); };
+  const auto own_of = [&](const std::string& path) {
+    const nn::LoraOptions::Own own = options.of(path + ".");
+    return std::pair(own.rank, own.scale);
+  };
+  for (const std::string& path : paths) {
+    const auto own = own_of(path);
+    if (own == std::pair(options.rank, options.scale)) continue;
+    const bool alike = std::ranges::all_of(paths, [&](const std::string& other) {
+      return last_part(other) != last_part(path) || own_of(other) == own;
+    });
+    const std::string key = alike ? last_part(path) : path;
+    const auto rank = static_cast<double>(own.first);
+    config["rank_pattern"][key] = own.first;
+    config["alpha_pattern"][key] = own.second * (rslora ? std::sqrt(rank) : rank);
+  }
+}
+
+}  // namespace
+
 void write_adapter_files(const std::string& directory, const io::Json& config,
                          const NamedArrays& tensors, DType dtype) {
   NamedArrays named;
@@ -284,37 +316,46 @@ void write_adapter_files(const std::string& directory, const io::Json& config,
                         {{"format", "pt"}});
 }
 
-void write_adapter(const std::string& directory, const ExportedModel& model, const LoraRecipe& lora,
-                   const std::string& base_path) {
-  NamedArrays tensors = model.weights;
-  nn::LoraOptions options;
-  options.rank = *lora.rank;
-  options.scale = nn::lora_scale(lora.alpha, *lora.rank, lora.rslora);
+PeftAdapter peft_adapter(const ExportedModel& model, const LoraRecipe& lora,
+                         nn::LoraOptions options, const std::string& base_path) {
+  NamedArrays tensors, whole;
+  for (const auto& [name, array] : model.weights) {
+    (name.find(".lora_") == name.npos ? whole : tensors)[name] = array;
+  }
+  for (const std::string& path : paths_of_additions(tensors)) {
+    const std::string place = path + ".";
+    const int64_t rank = tensors.at(place + std::string(kLoraA)).shape()[0];
+    nn::LoraOptions::Own own = options.of(place);
+    // Two additions that have become one (joined_additions.h) have the sum of their ranks.
+    if (own.rank != rank) own = {rank, options.scale};
+    options.own[place] = own;
+  }
   FusedExperts experts = name_as_peft(model.config, tensors, options);
   io::Json config = adapter_config(base_path, *lora.rank, lora.alpha, target_modules(lora, tensors),
                                    model.config);
   config["lora_dropout"] = lora.dropout;
   config["use_rslora"] = lora.rslora;
+  config["use_dora"] = lora.dora;
   name_parameters(model.config, tensors, config);
   name_experts(experts, config);
-  // Two additions that have become one (joined_additions.h) have the sum of their ranks.
-  for (const auto& [name, array] : tensors) {
-    if (!name.ends_with(kLoraA) || array.shape()[0] == *lora.rank) continue;
-    const int64_t rank = array.shape()[0];
-    const std::string path = name.substr(0, name.size() - kLoraA.size() - 1);
-    const std::string layer = path.substr(path.rfind('.') + 1);
-    const double times = static_cast<double>(rank) / static_cast<double>(*lora.rank);
-    config["rank_pattern"][layer] = rank;
-    config["alpha_pattern"][layer] = lora.alpha * (lora.rslora ? std::sqrt(times) : times);
-  }
+  name_patterns(options, paths_of_additions(tensors), config);
   if (lora.layers > 0) {
     std::set<int64_t> layers;
-    for (const auto& [name, array] : model.weights) layers.insert(nn::layer_number(name));
+    for (const auto& [name, array] : tensors) layers.insert(nn::layer_number(name));
     config["layers_to_transform"] = layers;
   }
-  write_tokenizer(directory, *model.data);
+  for (const auto& [name, array] : whole) {
+    config["modules_to_save"].push_back(name.substr(0, name.rfind('.')));
+  }
   tensors.merge(experts.tensors);
-  write_adapter_files(directory, config, tensors, *dtype_named(model.dtype));
+  tensors.merge(whole);
+  return {config, tensors};
+}
+
+void write_adapter(const std::string& directory, const ExportedModel& model,
+                   const PeftAdapter& adapter) {
+  write_tokenizer(directory, *model.data);
+  write_adapter_files(directory, adapter.config, adapter.tensors, *dtype_named(model.dtype));
 }
 
 }  // namespace lumen::runtime

@@ -53,8 +53,16 @@ void name_experts(const FusedExperts& experts, io::Json& config);
 void write_adapter_files(const std::string& directory, const io::Json& config,
                          const NamedArrays& tensors, DType dtype);
 
-// Writes what was trained so, beside the tokenizer's files.
-void write_adapter(const std::string& directory, const ExportedModel& model, const LoraRecipe& lora,
-                   const std::string& base_path);
+// What was trained, as PEFT has it. The weights of `model` are those of additions, made as
+// `options` say, and of modules that are trained whole.
+struct PeftAdapter {
+  io::Json config;
+  NamedArrays tensors;  // called as in LoraAdapter
+};
+PeftAdapter peft_adapter(const ExportedModel& model, const LoraRecipe& lora,
+                         nn::LoraOptions options, const std::string& base_path);
+// Writes it, beside the tokenizer's files.
+void write_adapter(const std::string& directory, const ExportedModel& model,
+                   const PeftAdapter& adapter);
 
 }  // namespace lumen::runtime

@@ -18,6 +18,7 @@
 #include "lib/optim/grad_scaler.h"
 #include "lib/optim/optimizer.h"
 #include "lib/optim/outlier_norms.h"
+#include "lib/runtime/adapters/apply_adapter.h"
 #include "lib/runtime/adapters/lora.h"
 #include "lib/runtime/adapters/stored_layout.h"
 #include "lib/runtime/classify.h"
@@ -88,6 +89,8 @@ class GraphTask : public TrainTask {
 
  private:
   void build_network();
+  void add_adapter(uint64_t seed);
+  void require_form_in_peft() const;
   void choose_trained();
   void require_memory() const;
   void check_position_scaling();
@@ -106,6 +109,7 @@ class GraphTask : public TrainTask {
   double loss_scale() const;
   void add_gradients(const std::vector<Array>& gradients, bool first);
   NamedArrays weights() const;
+  ExportedModel exported() const;
   // Positions of a text that the model writes.
   int64_t sample_context() const;
   std::string base_sha256() const;
@@ -118,6 +122,7 @@ class GraphTask : public TrainTask {
   TrainingData data_;
   std::vector<std::string> notices_;
   io::Json config_;
+  nn::LoraOptions lora_;  // of [lora]
   nn::Parameters parameters_ = nn::Parameters::trainable(uint64_t{0});
   std::unique_ptr<Network> network_;
   std::vector<TrainedParameter> trained_;
@@ -191,6 +196,30 @@ void GraphTask::require_memory() const {
        base_ ? "; train additions ([lora]) to it, or a smaller model" : "; make [model] smaller");
 }
 
+// The parameters of the frozen base with what [lora] trains.
+void GraphTask::add_adapter(uint64_t seed) {
+  std::optional<LoraAdapter> start;
+  if (recipe_.lora.adapter) {
+    const std::string path = find_file(recipe_, "lora.adapter", *recipe_.lora.adapter);
+    start = read_adapter(path, config_);
+    with_context(path, [&] { check_complete(*start, base_->tensors); });
+  }
+  lora_ = lora_options(recipe_, config_, start ? &*start : nullptr);
+  LoraAdapter trained;  // what is trained whole has to be alone, as in PEFT
+  for (const auto& [name, array] : base_->tensors) {
+    if (nn::is_of_module(name, recipe_.lora.modules_to_save)) trained.replaced[name] = array;
+  }
+  constexpr const char* kHead = "lm_head.weight";
+  if (nn::is_of_module(kHead, recipe_.lora.modules_to_save)) trained.replaced[kHead] = {};
+  untie_head(trained, config_, base_->tensors);
+  const NamedArrays none;
+  if (start) replace_tensors(start->replaced, base_->tensors);
+  parameters_ =
+      nn::Parameters::from_checkpoint(base_->tensors)
+          .with_trained(recipe_.lora.modules_to_save)
+          .with_lora(lora_, seed, start ? start->tensors : none, start ? start->place : "");
+}
+
 void GraphTask::build_network() {
   const auto seed = static_cast<uint64_t>(recipe_.seed);
   std::string path;
@@ -198,11 +227,11 @@ void GraphTask::build_network() {
   if (recipe_.model.weights) path = find_file(recipe_, "model.weights", *recipe_.model.weights);
   config_ = base_ != nullptr ? base_->config : network_config(recipe_.model, data_.shape());
   require_memory();
-  if (base_ != nullptr) {
+  if (recipe_.lora.rank) {
+    add_adapter(seed);
+  } else if (base_ != nullptr) {
     parameters_ = recipe_.model.init == "random" ? nn::Parameters::trainable(seed)
-                  : recipe_.lora.rank            ? nn::Parameters::from_checkpoint(base_->tensors)
-                                            .with_lora(lora_options(recipe_, config_), seed)
-                                      : nn::Parameters::trainable(base_->tensors);
+                                                 : nn::Parameters::trainable(base_->tensors);
   } else {
     parameters_ = recipe_.model.weights ? nn::Parameters::trainable(io::read_tensors(path))
                                         : nn::Parameters::trainable(seed);
@@ -222,6 +251,8 @@ void GraphTask::build_network() {
 
 void GraphTask::choose_trained() {
   check_lora_targets(recipe_, io::get_string(config_, "model_type"), parameters_, weights());
+  check_trained_modules(recipe_, parameters_);
+  if (recipe_.lora.rank && !recipe_.exported.merge_lora) require_form_in_peft();
   for (const auto& [name, tensor] : parameters_.named()) {
     if (tensor.requires_grad()) trained_.push_back({name, tensor});
   }
@@ -504,15 +535,49 @@ void GraphTask::restore(const TaskState& state) {
   norms_.load_state(state.json.at("norms"));
 }
 
-void GraphTask::export_model(const std::string& directory) {
+ExportedModel GraphTask::exported() const {
   ExportedModel model = {config_, weights(), recipe_.exported.dtype, &data_,
                          recipe_.tokenizer.path ? nullptr : base_.get()};
   if (recipe_.lora.rank && recipe_.exported.merge_lora) model.weights = parameters_.merged();
   to_hugging_face(model.weights, model.config);
+  return model;
+}
+
+// Before anything is trained: what can be trained here and has no form in PEFT.
+void GraphTask::require_form_in_peft() const {
+  const ExportedModel model = exported();
+  const PeftAdapter adapter = peft_adapter(model, recipe_.lora, lora_, "");
+  const auto refuse = [&](const char* key, const std::string& why) {
+    fail_at_key(recipe_, key, why);
+  };
+  if (lora_.dora && adapter.config.contains("target_parameters")) {
+    refuse("lora.dora",
+           str("PEFT makes no DoRA of ", adapter.config["target_parameters"][0].get<std::string>(),
+               ", a parameter there; leave it out (lora.targets, lora.exclude)"));
+  }
+  for (const auto& [name, array] : adapter.tensors) {
+    if (!name.ends_with(kLoraA)) continue;
+    const std::string place = name.substr(0, name.size() - kLoraA.size());
+    if (lora_.dora && !adapter.tensors.contains(str(place, kMagnitude))) {
+      refuse("lora.dora", str(quoted(place.substr(0, place.size() - 1)),
+                              ", one layer in PEFT, is several here, of which no DoRA is made; "
+                              "leave it out, or say export.merge_lora = true"));
+    }
+  }
+  const bool are_alike = lora_.groups.empty() && lora_.own.empty();
+  if (are_alike || model.weights.size() == weights().size()) return;
+  refuse("lora.groups",
+         "layers that are one in PEFT are several here, which take one rank and alpha "
+         "for all; leave the groups out, or say export.merge_lora = true");
+}
+
+void GraphTask::export_model(const std::string& directory) {
+  const ExportedModel model = exported();
   if (!recipe_.lora.rank || recipe_.exported.merge_lora) {
     write_model(directory, model);
   } else {
-    write_adapter(directory, model, recipe_.lora, base_model_name(recipe_));
+    write_adapter(directory, model,
+                  peft_adapter(model, recipe_.lora, lora_, base_model_name(recipe_)));
   }
 }
 

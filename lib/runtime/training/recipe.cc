@@ -8,6 +8,7 @@
 #include "lib/base/strings.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/toml.h"
+#include "lib/runtime/tool/foreign_options.h"
 #include "lib/runtime/training/recipe_check.h"
 #include "lib/runtime/training/recipe_keys.h"
 
@@ -24,7 +25,8 @@ const std::vector<std::vector<std::string>> kAlternatives = {
 };
 
 // What a recipe writes as [[data.train]]: lists of tables.
-const std::vector<std::string> kLists = {"data.train", "data.eval", "optimizer.groups"};
+const std::vector<std::string> kLists = {"data.train", "data.eval", "optimizer.groups",
+                                         "lora.groups"};
 
 // "data.train[0].path" → "/data/train/0/path".
 std::string pointer_of(const std::string& name) {
@@ -45,6 +47,7 @@ void make_room(const Json& root, Recipe& recipe) {
   recipe.data.train.resize(count("/data/train"));
   recipe.data.eval.resize(count("/data/eval"));
   recipe.optimizer.groups.resize(count("/optimizer/groups"));
+  recipe.lora.groups.resize(count("/lora/groups"));
 }
 
 // A recipe with one of every table.
@@ -53,6 +56,7 @@ Recipe complete_set() {
   recipe.data.train.resize(1);
   recipe.data.eval.resize(1);
   recipe.optimizer.groups.resize(1);
+  recipe.lora.groups.resize(1);
   return recipe;
 }
 
@@ -229,7 +233,8 @@ class Reader {
   }
 
   static std::string suggestion(const std::string& name, const std::vector<std::string>& names) {
-    std::string near = nearest(name, names);
+    std::string near = foreign_recipe_key(name.substr(name.find_last_of('.') + 1));
+    if (near.empty()) near = nearest(name, names);
     if (near.empty()) {  // the right key in the wrong table, or without one
       const std::string last = name.substr(name.find_last_of('.') + 1);
       for (const std::string& other : names) {
@@ -417,7 +422,8 @@ class Reader {
       const std::string sub = rest.substr(0, rest.find_first_of(".["));
       if (!sub.empty()) names.push_back(sub);
     }
-    const std::string owners = owners_of(name), near = nearest(name, names);
+    const std::string owners = owners_of(name), foreign = foreign_recipe_key(name),
+                      near = foreign.empty() ? nearest(name, names) : foreign;
     fail_at(path,
             str("unknown key ", quoted(name), table.name.empty() ? "" : " in [" + table.name + "]",
                 !owners.empty() ? str("; ", name, " belongs to ", owners)

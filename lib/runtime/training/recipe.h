@@ -138,14 +138,27 @@ struct ScheduleRecipe {
   std::optional<int64_t> patience, cooldown;
 };
 
+// [[lora.groups]]: layers with a rank and an alpha of their own; the first pattern that matches
+// counts.
+struct LoraGroup {
+  std::string match;            // pattern on the layer's path, * and ?
+  std::optional<int64_t> rank;  // absent: as all
+  std::optional<double> alpha;
+};
+
 // [lora]: low-rank adapters on a frozen model (model.path).
 struct LoraRecipe {
   std::optional<int64_t> rank;  // absent: no LoRA, everything is trained
   double alpha = 16;
   double dropout = 0;
   std::vector<std::string> targets;  // none, or kAllLinear: as nn::LoraOptions
-  int64_t layers = 0;                // the last so many; 0: all
-  bool rslora = false;               // scale alpha/√rank instead of alpha/rank
+  std::vector<std::string> exclude;
+  int64_t layers = 0;                        // the last so many; 0: all
+  bool rslora = false;                       // scale alpha/√rank instead of alpha/rank
+  bool dora = false;                         // and the lengths of the rows (Liu et al. 2024)
+  std::vector<std::string> modules_to_save;  // trained whole, by the end of their path
+  std::optional<std::string> adapter;        // to go on from
+  std::vector<LoraGroup> groups;
 
   static constexpr const char* kAllLinear = "all-linear";  // PEFT's word
 };

@@ -35,7 +35,7 @@ std::string divisors(int64_t n) {
 // The format that the ending of a file tells, or "".
 std::string format_of(std::string path) {
   if (path.ends_with(".gz")) path.resize(path.size() - 3);
-  if (path.ends_with(".jsonl")) return "jsonl";
+  if (path.ends_with(".jsonl") || path.ends_with(".json")) return "jsonl";
   if (path.ends_with(".csv") || path.ends_with(".tsv")) return "csv";
   if (path.ends_with(".bin")) return "bin";
   if (path.ends_with(".txt") || path.ends_with(".md")) return "text";
@@ -459,6 +459,14 @@ void complete_rest(Recipe& r, Complain complain) {
   if (targets.size() > 1 &&
       std::find(targets.begin(), targets.end(), LoraRecipe::kAllLinear) != targets.end()) {
     complain("lora.targets", "all-linear, which means all of them, stands alone");
+  }
+  if (!r.lora.groups.empty() && !r.lora.rank) {
+    complain("lora.groups", "there is no LoRA; give lora.rank");
+  }
+  for (size_t i = 0; i < r.lora.groups.size(); ++i) {
+    if (r.lora.groups[i].match.empty()) {
+      complain(str("lora.groups[", i, "]"), "match is missing: a pattern on paths of layers");
+    }
   }
   if (r.exported.merge_lora && !r.lora.rank) {
     complain("export.merge_lora", "there is no LoRA to merge; give lora.rank");

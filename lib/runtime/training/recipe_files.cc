@@ -107,6 +107,7 @@ std::vector<std::string> named_files(const Recipe& recipe) {
     files.push_back(find_base_model(recipe));
   }
   add("model.weights", recipe.model.weights);
+  add("lora.adapter", recipe.lora.adapter);
   add("tokenizer.path", recipe.tokenizer.path);
   add("tokenizer.chat_template", recipe.tokenizer.chat_template);
   for (const std::string& file : recipe.tokenizer.files) add("tokenizer.files", file);

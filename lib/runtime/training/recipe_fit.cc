@@ -1,6 +1,7 @@
 #include "lib/runtime/training/recipe_fit.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "lib/base/strings.h"
 #include "lib/runtime/adapters/lora.h"
@@ -74,19 +75,90 @@ std::vector<std::string> named_targets(const LoraRecipe& lora) {
   return names;
 }
 
+// Takes into `options` what the adapter that is trained on says, and what the recipe has to say,
+// too.
+void go_on_from(const Recipe& recipe, const LoraAdapter& start, nn::LoraOptions& options) {
+  if (start.options.rank != options.rank) {
+    fail_at_key(recipe, "lora.rank",
+                str(options.rank, ", and the adapter has the rank ", start.options.rank));
+  }
+  if (std::fabs(start.options.scale - options.scale) > 1e-6 * start.options.scale) {
+    const double alpha = start.options.scale / nn::lora_scale(1, options.rank, recipe.lora.rslora);
+    fail_at_key(recipe, "lora.alpha",
+                str(recipe.lora.alpha, ", and the adapter was trained with ", alpha));
+  }
+  bool has_magnitudes = false;
+  std::vector<std::string> layers;
+  for (const auto& [name, array] : start.tensors) {
+    has_magnitudes = has_magnitudes || name.ends_with(kMagnitude);
+    if (name.ends_with(kLoraA)) layers.push_back(name.substr(0, name.size() - kLoraA.size() - 1));
+  }
+  if (has_magnitudes != options.dora) {
+    fail_at_key(recipe, "lora.dora",
+                has_magnitudes ? "false, and the adapter is one of DoRA"
+                               : "true, and the adapter is none of DoRA");
+  }
+  options.own = start.options.own;
+  if (options.targets.empty()) options.targets = layers;
+  for (const auto& [name, array] : start.replaced) {
+    if (nn::is_of_module(name, recipe.lora.modules_to_save)) continue;
+    const std::string path = name.substr(0, name.rfind('.'));
+    const std::string module = path.substr(path.rfind('.') + 1);
+    fail_at_key(recipe, "lora.adapter",
+                str("has ", quoted(name), " in the place of the model's own; name ", quoted(module),
+                    " in lora.modules_to_save"));
+  }
+}
+
 }  // namespace
 
-nn::LoraOptions lora_options(const Recipe& recipe, const io::Json& config) {
+nn::LoraOptions lora_options(const Recipe& recipe, const io::Json& config,
+                             const LoraAdapter* start) {
   const LoraRecipe& lora = recipe.lora;
   const int64_t layers = io::get_int(config, "num_hidden_layers", 0, limits::kLayers, 0);
   if (lora.layers > layers) {
     fail_at_key(recipe, "lora.layers", str(lora.layers, ": the model has ", layers));
   }
-  return {.rank = *lora.rank,
-          .scale = nn::lora_scale(lora.alpha, *lora.rank, lora.rslora),
-          .dropout = lora.dropout,
-          .targets = named_targets(lora),
-          .first_layer = lora.layers > 0 ? std::max<int64_t>(0, layers - lora.layers) : 0};
+  nn::LoraOptions options{
+      .rank = *lora.rank,
+      .scale = nn::lora_scale(lora.alpha, *lora.rank, lora.rslora),
+      .dropout = lora.dropout,
+      .dora = lora.dora,
+      .targets = named_targets(lora),
+      .exclude = lora.exclude,
+      .first_layer = lora.layers > 0 ? std::max<int64_t>(0, layers - lora.layers) : 0};
+  for (const LoraGroup& group : lora.groups) {
+    const int64_t rank = group.rank.value_or(*lora.rank);
+    const double alpha = group.alpha.value_or(lora.alpha);
+    options.groups.push_back({group.match, {rank, nn::lora_scale(alpha, rank, lora.rslora)}});
+  }
+  if (start != nullptr) go_on_from(recipe, *start, options);
+  return options;
+}
+
+void check_trained_modules(const Recipe& recipe, const nn::Parameters& parameters) {
+  for (const std::string& module : recipe.lora.modules_to_save) {
+    std::set<std::string> known;
+    bool is_trained = false;
+    for (const auto& [name, tensor] : parameters.named_parameters()) {
+      if (name.find(".lora_") != name.npos) continue;
+      if (nn::is_of_module(name, {module}) && parameters.has_addition(name)) {
+        fail_at_key(recipe, "lora.modules_to_save",
+                    str(quoted(name), " has an addition, too; leave one of the two out"));
+      }
+      const std::string path = name.substr(0, name.rfind('.'));
+      known.insert(path.substr(path.rfind('.') + 1));
+      is_trained = is_trained || (tensor.requires_grad() && nn::is_of_module(name, {module}));
+    }
+    if (is_trained) continue;
+    const std::string near = nearest(module, {known.begin(), known.end()});
+    fail_at_key(
+        recipe, "lora.modules_to_save",
+        str("no module of the model is called ", quoted(module),
+            near.empty() ? str("; there are ",
+                               join(std::vector<std::string>(known.begin(), known.end()), ", "))
+                         : str("; did you mean ", near, "?")));
+  }
 }
 
 namespace {
@@ -109,8 +181,12 @@ void check_experts(const Recipe& recipe, bool have_gates, const NamedArrays& add
                 str("of experts PEFT takes additions to ", gate, " and ", up,
                     " together only; name ", has(gate) ? up : gate, " too"));
   }
-  if (!parts.empty() && recipe.lora.dropout > 0) {
+  if (parts.empty()) return;
+  if (recipe.lora.dropout > 0) {
     fail_at_key(recipe, "lora.dropout", "additions to experts have no dropout, as in PEFT; take 0");
+  }
+  if (recipe.lora.dora) {
+    fail_at_key(recipe, "lora.dora", "PEFT makes no DoRA of experts; leave them out of targets");
   }
 }
 
@@ -128,6 +204,13 @@ void check_lora_targets(const Recipe& recipe, const std::string& model_type,
          known.empty() ? "" : str("but its output (lora.targets = [\"", known, "\"]) "),
          "that could have an addition; without [lora] all of its weights are trained");
   }
+  for (const std::string& layer : recipe.lora.exclude) {
+    if (chosen.contains(layer)) continue;
+    fail_at_key(recipe, "lora.exclude",
+                str("no layer that would have an addition is called ", quoted(layer),
+                    known.empty() ? "" : "; there are ", known));
+  }
+  if (recipe.lora.adapter && targets.empty()) return;  // the layers of the adapter
   for (const std::string& target : targets) {
     if (chosen.contains(target)) continue;
     if (layers.contains(target)) {  // the output, which is in no block

@@ -326,9 +326,28 @@ RecipeTable lora_table(LoraRecipe& l) {
         "of experts experts.gate_up_proj, experts.down_proj (all-linear: all linear layers but "
         "the output, routers and experts)")
       .only_with("rank");
+  t.key("exclude", l.exclude, {.min_items = 1}, "layers that get none, by the end of their name")
+      .only_with("rank");
   t.key("layers", l.layers, between(0, limits::kLayers), "only the last so many blocks; 0: all")
       .only_with("rank");
   t.key("rslora", l.rslora, any(), "scale alpha / sqrt(rank)").only_with("rank");
+  t.key("dora", l.dora, any(), "DoRA: the lengths of the weight's rows are trained apart")
+      .only_with("rank");
+  t.key("modules_to_save", l.modules_to_save, {.min_items = 1},
+        "what is trained whole besides, by its name: embed_tokens, lm_head, norm")
+      .only_with("rank");
+  t.key("adapter", l.adapter, any(),
+        "PEFT directory, or GGUF file, whose additions are trained on (new ones)")
+      .only_with("rank");
+  return t.take();
+}
+
+RecipeTable lora_group_table(const std::string& name, LoraGroup& g) {
+  TableBuilder t(name, "layers with a rank and an alpha of their own; the first match counts");
+  t.repeat();
+  t.key("match", g.match, any(), "pattern on the layer's path (*, ?)");
+  t.key("rank", g.rank, between(1, 4096), "of their additions (lora.rank)");
+  t.key("alpha", g.alpha, positive(), "their scale is alpha / rank (lora.alpha)");
   return t.take();
 }
 
@@ -415,6 +434,9 @@ std::vector<RecipeTable> recipe_tables(Recipe& r) {
   }
   tables.push_back(schedule_table(r.schedule));
   tables.push_back(lora_table(r.lora));
+  for (size_t i = 0; i < r.lora.groups.size(); ++i) {
+    tables.push_back(lora_group_table(str("lora.groups[", i, "]"), r.lora.groups[i]));
+  }
   tables.push_back(eval_table(r.eval));
   tables.push_back(early_stop_table(r.eval.early_stop));
   tables.push_back(checkpoint_table(r.checkpoint));

@@ -118,6 +118,7 @@ std::vector<RecipeTable> every_table(Recipe& recipe) {
   recipe.data.train.resize(1);
   recipe.data.eval.resize(1);
   recipe.optimizer.groups.resize(1);
+  recipe.lora.groups.resize(1);
   return recipe_tables(recipe);
 }
 
@@ -220,11 +221,16 @@ Json step_settings(const Recipe& recipe) {
 
 std::vector<std::string> incompatible_keys(const Json& before, const Recipe& after) {
   std::vector<std::string> differences;
+  Recipe defaults;
+  const std::vector<RecipeTable> tables = recipe_tables(defaults);
   for_each_key(after, [&](const RecipeTable& table, const RecipeKey& key, const Json& now) {
     if (key.may_change_flag || !table.applies(key)) return;  // what decides it differs itself
     const Json::json_pointer pointer(table.pointer + "/" + key.name);
     const Json then = before.contains(pointer) ? before[pointer] : Json();
     if (now == then) return;
+    // Keys that came later are not in a checkpoint of an older version, which did as by default.
+    const RecipeKey* const usual = find_key(tables, table.path_of(key.name));
+    if (then.is_null() && usual != nullptr && now == usual->get()) return;
     differences.push_back(str(table.path_of(key.name), " is ",
                               then.is_null() ? "absent" : io::toml_value(then), " there and ",
                               now.is_null() ? "absent" : io::toml_value(now), " here"));
@@ -235,7 +241,8 @@ std::vector<std::string> incompatible_keys(const Json& before, const Recipe& aft
     size_t count;
   } lists[] = {{"data.train", "/data/train", after.data.train.size()},
                {"data.eval", "/data/eval", after.data.eval.size()},
-               {"optimizer.groups", "/optimizer/groups", after.optimizer.groups.size()}};
+               {"optimizer.groups", "/optimizer/groups", after.optimizer.groups.size()},
+               {"lora.groups", "/lora/groups", after.lora.groups.size()}};
   for (const auto& list : lists) {
     const Json::json_pointer place(list.pointer);
     const size_t then = before.contains(place) ? before[place].size() : 0;
