@@ -48,8 +48,13 @@ Json rope_scaling(const ArchitectureKeys& keys) {
 }
 
 const char* epsilon_key(const Architecture& architecture) {
-  return architecture.has_layer_norms ? "attention.layer_norm_epsilon"
-                                      : "attention.layer_norm_rms_epsilon";
+  return architecture.has_layer_norms ? kNormEpsilon : "attention.layer_norm_rms_epsilon";
+}
+
+// Some files of Nemotron-H have the other key alone.
+double epsilon(const ArchitectureKeys& keys, const Architecture& architecture) {
+  const char* const own = epsilon_key(architecture);
+  return keys.number(!keys.has(own) && keys.has(kNormEpsilon) ? kNormEpsilon : own);
 }
 
 int64_t vocabulary(const GgufFile& file, const ArchitectureKeys& keys) {
@@ -154,7 +159,7 @@ Json config_of_gguf(const GgufFile& file) {
       {"num_attention_heads", heads},
       {"num_key_value_heads", kv_heads},
       {"head_dim", latent ? rotary_dim : head_dim},
-      {"rms_norm_eps", keys.number(epsilon_key(architecture))},
+      {"rms_norm_eps", epsilon(keys, architecture)},
       {"rope_theta", keys.number("rope.freq_base", 10000.0)},
       {"rope_scaling", rope_scaling(keys)},
       {"rope_interleaved", architecture.rotary == RotaryRows::kPairsInGguf ||

@@ -70,11 +70,15 @@ void write_gpt_oss(const Json& config, const KeyWriter& keys) {
 constexpr int64_t kOlmoPeriod = 4;
 
 void read_olmo2(const ArchitectureKeys& keys, Json& config) {
-  if (read_windows(keys, kOlmoPeriod, config)) config["model_type"] = "olmo3";
+  if (!read_windows(keys, kOlmoPeriod, config)) return;
+  config["model_type"] = "olmo3";
+  if (keys.has(kLocalTheta)) config[kLocalBase] = keys.number(kLocalTheta);
 }
 
 void write_olmo2(const Json& config, const KeyWriter& keys) {
   write_windows(config, keys, kOlmoPeriod);
+  if (find_value(config, kLocalBase) == nullptr) return;
+  keys.number(kLocalTheta, get_number(config, kLocalBase, 1e-3, 1e12));
 }
 
 void read_phi3(const ArchitectureKeys& keys, Json& config) {
@@ -133,9 +137,7 @@ void read_exaone_moe(const ArchitectureKeys& keys, Json& config) {
   leave_out_guessing_layers(keys, config);
   const int64_t layers = config["num_hidden_layers"].get<int64_t>();
   config["sliding_window"] = keys.integer_or(kExaoneMoeWindow, kWindow, limits::kContext);
-  config["layer_types"] = keys.has(kWindowPattern)
-                              ? layer_types_of(keys.flags(kWindowPattern, layers))
-                              : periodic_layer_types(layers, kExaonePeriod);
+  config["layer_types"] = read_layer_types(keys, layers, kExaonePeriod);
   config["first_k_dense_replace"] = read_dense_layers(keys, config);
   read_grouped_experts(keys, /*only_sigmoid=*/true, config);
   config["num_shared_experts"] = Json(config["n_shared_experts"]);
@@ -340,11 +342,17 @@ int64_t read_window(const ArchitectureKeys& keys, int64_t unsaid) {
   return keys.has(kWindow) ? keys.integer(kWindow, limits::kContext, 0) : unsaid;
 }
 
+Json read_layer_types(const ArchitectureKeys& keys, int64_t layers, int64_t period) {
+  if (keys.has_array(kWindowPattern)) return layer_types_of(keys.flags(kWindowPattern, layers));
+  return periodic_layer_types(layers, keys.integer_or(period, kWindowPattern, limits::kLayers));
+}
+
 bool read_windows(const ArchitectureKeys& keys, int64_t period, Json& config, int64_t unsaid) {
   const int64_t window = read_window(keys, unsaid);
   if (window == 0) return false;
   config["sliding_window"] = window;
-  config["layer_types"] = periodic_layer_types(config["num_hidden_layers"].get<int64_t>(), period);
+  config["layer_types"] =
+      read_layer_types(keys, config["num_hidden_layers"].get<int64_t>(), period);
   return true;
 }
 

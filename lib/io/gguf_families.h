@@ -108,11 +108,14 @@ void require_no_step_limit(const Json& config);
 
 inline constexpr const char* kKvHeads = "attention.head_count_kv";
 inline constexpr const char* kLength = "feed_forward_length";
+inline constexpr const char* kNormEpsilon = "attention.layer_norm_epsilon";
 inline constexpr const char* kRotates = "rope.scaling.finetuned";  // true if a file does not say it
 inline constexpr const char* kWindow = "attention.sliding_window";
 // Which layers have it, or that all but every n-th have.
 inline constexpr const char* kWindowPattern = "attention.sliding_window_pattern";
-inline constexpr const char* kLocalTheta = "rope.freq_base_swa";  // of layers with a window
+// The base of rotation of layers with a window, in a file and in a config.
+inline constexpr const char *kLocalTheta = "rope.freq_base_swa",
+                            *kLocalBase = "rope_local_base_freq";
 // 0.1 · mscale_all_dim of yarn; mscale is the same, so that cos and sin are not multiplied.
 inline constexpr const char* kYarnMultiplier = "rope.scaling.yarn_log_multiplier";
 
@@ -127,7 +130,9 @@ struct Usual {
 
 // The window that a file names, or `unsaid`; 0: none, which some files say so.
 int64_t read_window(const ArchitectureKeys& keys, int64_t unsaid = 0);
-// The same of a model whose layers have it but every `period`-th; whether there is one.
+// Which layers have it: as the file says, or all but every `period`-th.
+Json read_layer_types(const ArchitectureKeys& keys, int64_t layers, int64_t period);
+// The window and the layers of a model that may have one; whether there is one.
 bool read_windows(const ArchitectureKeys& keys, int64_t period, Json& config, int64_t unsaid = 0);
 // The window that a config names, if any; of layers that have it but every `period`-th, or none at
 // all; of none. The last two throw Error(kUnsupported) for other layers, as require_windows.

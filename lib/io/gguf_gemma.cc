@@ -70,7 +70,7 @@ void write_gemma2(const Json& config, const KeyWriter& keys) {
 void read_gemma3(const ArchitectureKeys& keys, Json& config) {
   read_gemma(keys, config);
   config["query_pre_attn_scalar"] = gemma_query_scalar(config);
-  config["rope_local_base_freq"] = keys.number(kLocalTheta, kGemmaLocalTheta);
+  config[kLocalBase] = keys.number(kLocalTheta, kGemmaLocalTheta);
   read_windows(keys, kGemma3Period, config);
 }
 
@@ -81,8 +81,7 @@ void write_gemma3(const Json& config, const KeyWriter& keys) {
     if (find_value(config, cap.key) == nullptr) continue;
     fail(ErrorKind::kUnsupported, cap.key, " cannot be written as GGUF for gemma3");
   }
-  keys.number(kLocalTheta,
-              get_number(config, "rope_local_base_freq", 1e-3, 1e12, kGemmaLocalTheta));
+  keys.number(kLocalTheta, get_number(config, kLocalBase, 1e-3, 1e12, kGemmaLocalTheta));
 }
 
 }  // namespace lumen::io

@@ -98,11 +98,9 @@ std::vector<double> sparsities_3n(int64_t layers) {
 void read_gemma3n(const ArchitectureKeys& keys, Json& config) {
   config["hidden_act"] = "gelu_pytorch_tanh";
   const int64_t layers = config["num_hidden_layers"].get<int64_t>();
-  config["layer_types"] = keys.has(kWindowPattern)
-                              ? layer_types_of(keys.flags(kWindowPattern, layers))
-                              : periodic_layer_types(layers, kPeriod3n);
+  config["layer_types"] = read_layer_types(keys, layers, kPeriod3n);
   config["sliding_window"] = keys.integer(kWindow, limits::kContext);
-  config["rope_local_base_freq"] = keys.number(kLocalTheta, kUsualLocalTheta);
+  config[kLocalBase] = keys.number(kLocalTheta, kUsualLocalTheta);
   read_shared_layers(keys, shared_layers_3n(layers), config);
   config["hidden_size_per_layer_input"] = keys.integer_or(kUsualPerLayer, kPerLayer, limits::kDim);
   read_per_layer_rows(keys, config);
@@ -155,8 +153,7 @@ void write_gemma3n(const Json& config, const KeyWriter& keys) {
   }
   keys.set(kWindowPattern, windowed_layers(config));
   keys.integer(kWindow, get_int(config, "sliding_window", 1, limits::kContext));
-  keys.number(kLocalTheta,
-              get_number(config, "rope_local_base_freq", 1e-3, 1e12, kUsualLocalTheta));
+  keys.number(kLocalTheta, get_number(config, kLocalBase, 1e-3, 1e12, kUsualLocalTheta));
   keys.integer(kSharedLayers, shared);
   write_per_layer(config, kName, keys);
   keys.integer(kStreams, get_int(config, "altup_num_inputs", 1, limits::kDim));
@@ -194,7 +191,7 @@ void read_gemma4(const ArchitectureKeys& keys, Json& config) {
   const int64_t local_heads = count_of(kv_heads, windowed, true, kKvHeads);
   config["num_global_key_value_heads"] = global_heads;
   config["num_key_value_heads"] = local_heads > 0 ? local_heads : global_heads;
-  config["rope_local_base_freq"] = keys.number(kLocalTheta, kUsualLocalTheta);
+  config[kLocalBase] = keys.number(kLocalTheta, kUsualLocalTheta);
   const int64_t shared = read_shared_layers(keys, 0, config);
   read_lengths(keys.per_layer(kLength, layers, limits::kDim), shared, config);
   config["hidden_size_per_layer_input"] =
@@ -249,8 +246,7 @@ void write_gemma4(const Json& config, const KeyWriter& keys) {
     keys.integer(kLength, length);
   }
   for (const char* key : {kLocalKeys, kLocalValues, kLocalRotated}) keys.integer(key, dim);
-  keys.number(kLocalTheta,
-              get_number(config, "rope_local_base_freq", 1e-3, 1e12, kUsualLocalTheta));
+  keys.number(kLocalTheta, get_number(config, kLocalBase, 1e-3, 1e12, kUsualLocalTheta));
   keys.integer(kSharedLayers, shared);
   write_per_layer(config, "gemma4", keys);
   keys.number(kCap, get_number(config, kCap, 1e-3, 1e6));

@@ -21,6 +21,10 @@ class ArchitectureKeys {
   bool has(std::string_view key) const {
     return metadata_.find(prefix_ + std::string(key)).has_value();
   }
+  bool has_array(std::string_view key) const {
+    const auto value = metadata_.find(prefix_ + std::string(key));
+    return value && value->is_array();
+  }
   int64_t integer(std::string_view key, int64_t hi, int64_t lo = 1) const {
     return metadata_.get_int(prefix_ + std::string(key), lo, hi);
   }

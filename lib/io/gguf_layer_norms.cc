@@ -73,7 +73,7 @@ void write_cohere(const Json& config, const KeyWriter& keys) {
 
 void read_cohere2(const ArchitectureKeys& keys, Json& config) {
   read_any_cohere(keys, config);
-  read_windows(keys, keys.integer_or(kCoherePeriod, kWindowPattern, limits::kLayers), config);
+  read_windows(keys, kCoherePeriod, config);
 }
 
 void write_cohere2(const Json& config, const KeyWriter& keys) {

@@ -63,6 +63,8 @@ void write_any_nemotron(const Json& config, const KeyWriter& keys) {
   require_no_bias(config, "use_bias");
   require_no_step_limit(config);
   keys.set(kRotates, false);
+  // Beside the same for norms of RMS, which all layers have: llama.cpp asks for both.
+  keys.number(kNormEpsilon, get_number(config, "rms_norm_eps", 0, 1));
   std::vector<bool> without_attention;
   std::vector<int32_t> lengths;  // by which readers know what a layer is
   const int64_t length =

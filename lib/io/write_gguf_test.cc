@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <set>
 
@@ -15,6 +16,7 @@
 #include "lib/io/layer_windows.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
+#include "lib/io/test_files.h"
 
 namespace lumen::io {
 namespace {
@@ -242,6 +244,72 @@ TEST_CASE("windows of single layers have no place in GGUF") {
   config["max_window_layers"] = 1;
   CHECK(testing::contains(testing::refusal(ErrorKind::kUnsupported, write),
                           "layer 1 has a sliding window of 16 tokens"));
+}
+
+TEST_CASE("which layers have a window is read from flags or a period, if a file has either") {
+  const std::string path = testing::temporary_directory() + "/windows.gguf";
+  const std::string key = "attention.sliding_window_pattern";
+  const Json others = {"full_attention", "sliding_attention", "full_attention"};
+  for (const auto& [type, usual] :
+       {std::pair("olmo3", 4), {"gemma3_text", 6}, {"gpt_oss", 2}, {"cohere2", 4}}) {
+    INFO(type);
+    Json config = tiny_config(type, 3);
+    config.update({{"sliding_window", 7},
+                   {"logit_scale", 1},
+                   {"num_local_experts", 4},
+                   {"num_experts_per_tok", 2},
+                   {"layer_types", periodic_layer_types(3, usual)}});
+    const std::string place = gguf_architecture(config) + ".";
+    const auto opened = [&](const GgufWriter::Value* pattern) {
+      GgufWriter writer;
+      set_gguf_config(config, writer);
+      if (pattern != nullptr) writer.set(place + key, *pattern);
+      writer.add("token_embd.weight", Array::from<float>(std::vector<float>(24, 1), {3, 8}));
+      writer.write(path);
+      return open_model(path).config["layer_types"];
+    };
+    CHECK(opened(nullptr) == config["layer_types"]);
+    const GgufWriter::Value flags = std::vector<bool>{false, true, false}, period = 1u;
+    CHECK(opened(&flags) == others);
+    CHECK(opened(&period) == periodic_layer_types(3, 1));
+  }
+}
+
+TEST_CASE("a base of rotation of OLMo 3's layers with a window goes to GGUF and back") {
+  const std::string path = testing::temporary_directory() + "/olmo3.gguf";
+  Json config = tiny_config("olmo3", 4);
+  config.update({{"sliding_window", 7},
+                 {"layer_types", periodic_layer_types(4, 4)},
+                 {"rope_theta", 1e4},
+                 {"rope_local_base_freq", 5e5}});
+  GgufWriter writer;
+  set_gguf_config(config, writer);
+  writer.add("token_embd.weight", Array::from<float>(std::vector<float>(24, 1), {3, 8}));
+  writer.write(path);
+  const Json back = open_model(path).config;
+  CHECK(back["rope_theta"] == 1e4);
+  CHECK(back["rope_local_base_freq"] == 5e5);
+}
+
+TEST_CASE("Nemotron-H may name the epsilon of its norms as that of layer norms alone") {
+  const std::string path = testing::temporary_directory() + "/nemotron.gguf";
+  GgufBuilder builder;
+  builder.key("general.architecture", "nemotron_h")
+      .u32("nemotron_h.context_length", 16)
+      .u32("nemotron_h.embedding_length", 8)
+      .u32("nemotron_h.block_count", 1)
+      .u32("nemotron_h.feed_forward_length", 12)
+      .u32("nemotron_h.attention.head_count", 2)
+      .u32("nemotron_h.attention.head_count_kv", 0)
+      .u32("nemotron_h.ssm.conv_kernel", 4)
+      .u32("nemotron_h.ssm.inner_size", 16)
+      .u32("nemotron_h.ssm.state_size", 4)
+      .u32("nemotron_h.ssm.time_step_rank", 2)
+      .u32("nemotron_h.ssm.group_count", 1)
+      .key<float>("nemotron_h.attention.layer_norm_epsilon", 6, 0x1p-17f)
+      .tensor("token_embd.weight", {8, 3}, 0, 96);
+  std::ofstream(path, std::ios::binary) << builder.finish();
+  CHECK(open_model(path).config["layer_norm_epsilon"] == 0x1p-17);
 }
 
 TEST_CASE("the caps of Gemma 2 go to GGUF and back, and have defaults") {

@@ -141,6 +141,14 @@ std::string cl100k(const std::string& number) {
          R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 }
 
+// The same of o200k's and Tekken's.
+std::string o200k_words(const std::string& ending, const std::string& number) {
+  const std::string upper = R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])", lead = R"([^\r\n\p{L}\p{N}]?)";
+  const std::string lower = R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])";
+  return lead + upper + "*" + lower + "+" + ending + "|" + lead + upper + "+" + lower + "*" +
+         ending + "|" + number + R"(| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+}
+
 io::Json sequence(const io::Json& first, const io::Json& second) {
   return {{"type", "Sequence"}, {"pretokenizers", io::Json::array({first, second})}};
 }
@@ -170,11 +178,22 @@ TEST_CASE("a split of words is found under the name that GGUF has for it") {
   CHECK(name_of(sequence(split_by(cl100k(R"(\p{N})")), byte_level(false)), false) == "qwen2");
   CHECK(name_of(sequence(split_by(cl100k(R"(\p{N}{1,2})")), byte_level(false)), false).empty());
   CHECK(name_of(byte_level(false), false).empty());
+  // As the published files of gpt-oss and Mistral, of Tiny Aya and of K-EXAONE have them.
+  const io::Json o200k = split_by(o200k_words("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", R"(\p{N}{1,3})"));
+  const io::Json threes = split_by(R"(\d{1,3}(?=(?:\d{3})*\b))");
+  CHECK(name_of(sequence(o200k, byte_level(false)), false) == "gpt-4o");
+  const io::Json tekken = sequence(split_by(o200k_words("", R"(\p{N})")), byte_level(false));
+  CHECK(name_of(tekken, true) == "tekken");
+  CHECK(name_of(sequence(threes, sequence(o200k, byte_level(false))), false) == "tiny_aya");
+  const io::Json phrases = split_by(
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N})"
+      R"(| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+)");
+  CHECK(name_of(sequence(phrases, byte_level(false)), false) == "exaone-moe");
 }
 
 TEST_CASE("every name that is written is read as the same split") {
-  for (const char* name :
-       {"gpt-2", "smollm", "llama-bpe", "qwen2", "tekken", "gpt-4o", "deepseek-llm"}) {
+  for (const char* name : {"gpt-2", "smollm", "llama-bpe", "qwen2", "tekken", "gpt-4o",
+                           "deepseek-llm", "tiny_aya", "kimi-k2", "youtu", "exaone-moe"}) {
     const GgufPreTokenizer pre = gguf_pre_tokenizer(name);
     CHECK(gguf_pre_tokenizer_name(*pre.split, pre.ignore_merges) == name);
   }

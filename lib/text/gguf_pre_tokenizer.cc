@@ -1,7 +1,8 @@
 // A pre-tokenizer is a list of patterns: each in turn cuts its matches out of the parts that the
-// ones before have left. The patterns are those of the models' own tokenizer files in the form that
-// llama.cpp gives them, which for some differs in detail; a final "|\s+" that changes nothing is
-// left away.
+// ones before have left. The patterns are those of the models' own tokenizer files, which llama.cpp
+// has too, some in a form that differs in detail: words of o200k's, Tekken's and Kimi K2's are
+// divided there by the case of ASCII letters alone or not at all, and end before combining marks. A
+// final "|\s+" that changes nothing is left away.
 #include "lib/text/gguf_pre_tokenizer.h"
 
 #include <algorithm>
@@ -32,13 +33,20 @@ const std::string kQwen35 = kEndings +
                             R"(| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*)" +
                             kSpaceTail;
 
-// Words split where upper case follows lower case, by ASCII case only; `ending` may follow words.
-std::string cased_words(const std::string& ending, const std::string& number) {
-  const std::string upper = R"([^\P{L}a-z])", lower = R"([^\P{L}A-Z])";
+// Words split where upper case follows lower case; `ending` may follow words, `line` other
+// characters. Letters and marks are those that `of` does not exclude.
+std::string cased_words(const std::string& ending, const std::string& number,
+                        const std::string& line = R"([\r\n/]*)", const std::string& of = "") {
+  const auto letters = [&](const std::string& kind) {
+    const std::string all = R"([\p{)" + kind + R"(}\p{Lm}\p{Lo}\p{M}])";
+    return of.empty() ? all : "(?:" + of + all + ")";
+  };
+  const std::string upper = letters(R"(Lu}\p{Lt)"), lower = letters("Ll");
   const std::string lead = R"([^\r\n\p{L}\p{N}]?)";
   return lead + upper + "*" + lower + "+" + ending + "|" + lead + upper + "+" + lower + "*" +
-         ending + "|" + number + R"(| ?[^\s\p{L}\p{N}]+[\r\n/]*)" + kSpaceTail;
+         ending + "|" + number + R"(| ?[^\s\p{L}\p{N}]+)" + line + kSpaceTail;
 }
+const std::string kO200k = cased_words(kEndings + "?", R"(\p{N}{1,3})");
 
 const std::string kDeepseekV3 =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
@@ -80,22 +88,40 @@ const std::vector<Family>& families() {
        {"smollm", "starcoder", "refact", "command-r", "cohere2_moe", "codeshell", "exaone",
         "minerva-7b", "mellum2"}},
       {{kLlama3},
-       {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"},
+       {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
+        "jina-v5-nano"},
        true,
        true},
-      {{kLlama3}, {"dbrx", "smaug-bpe", "chatglm-bpe", "glm4"}},
+      {{kLlama3}, {"dbrx", "smaug-bpe", "chatglm-bpe"}},
+      {{kLlama3}, {"glm4", "glm5"}, true},
+      {{R"(\p{N}{1,3})", kEndings + R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+)" + kOther + kSpaceTail},
+       {"minicpm5"},
+       true},
       {{kQwen2},
        {"qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan", "grok-2", "solar-open",
-        "kormo"}},
+        "kormo", "f2llmv2"}},
       {{kQwen35}, {"qwen35"}},
       {{cased_words("", R"(\p{N})")}, {"tekken"}, true, true},
-      {{cased_words(kEndings + "?", R"(\p{N}{1,3})")},
-       {"gpt-4o", "llama4", "kanana2", "minimax-m2"}},
+      {{kO200k}, {"gpt-4o", "llama4", "kanana2", "minimax-m2", "talkie"}},
+      // Digits in threes from the right.
+      {{R"(\d{1,3}(?=(?:\d{3})*\b))", kO200k}, {"tiny_aya", "cohere2moe"}},
+      {{R"(\p{Han}+|)" +
+        cased_words(kEndings + "?", R"(\p{N}{1,3})", R"([\r\n]*)", R"((?!\p{Han}))")},
+       {"kimi-k2"}},
+      {{R"([가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|)" + kCjk,
+        cased_words(kEndings + "?", R"(\p{N})")},
+       {"youtu"},
+       true},
+      // Words with one space between them are one.
+      {{kEndings + R"(|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N})"
+                   R"(| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+)"},
+       {"exaone-moe"}},
       {{R"([\r\n])", R"(\s?)" + kDeepseekLetters + "+", R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)",
         R"((?<!\s)\s++\z)", kCjkHangul, R"(\p{N}+)"},
        {"deepseek-llm"}},
       {{R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kCjkHangul, R"(\p{N})"}, {"deepseek-coder"}},
-      {{R"(\p{N}{1,3})", kCjk, kDeepseekV3}, {"deepseek-v3", "hunyuan-dense", "joyai-llm"}},
+      {{R"(\p{N}{1,3})", kCjk, kDeepseekV3},
+       {"deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"}},
       {{R"([\p{P}$+<=>^~|`]+)", kGpt2, "[0-9][0-9][0-9]"}, {"falcon"}},
       {{R"( ?[^(\s|.,!?…。，、।۔،)]+)"}, {"bloom", "poro-chat", "gpt3-finnish"}},
       {{R"( ?[^(\s|.,!?…。，、।۔،)]+)", R"(\p{N})"}, {"viking"}},

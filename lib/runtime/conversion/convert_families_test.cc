@@ -141,7 +141,11 @@ TEST_CASE("what a layer of Nemotron-H is is told in GGUF by two lists, and read 
   CHECK(dense->metadata.get_string("general.architecture") == "nemotron_h");
   CHECK(list(*dense, "nemotron_h.feed_forward_length") == std::vector<int64_t>{0, 48, 0, 48});
   CHECK(list(*dense, "nemotron_h.attention.head_count_kv") == std::vector<int64_t>{0, 0, 2, 0});
-  CHECK(dense->metadata.find("nemotron_h.attention.layer_norm_rms_epsilon").has_value());
+  for (const char* norm : {"rms", "epsilon"}) {  // llama.cpp looks for both
+    const std::string key =
+        str("nemotron_h.attention.layer_norm_", norm, norm[0] == 'r' ? "_epsilon" : "");
+    CHECK(dense->metadata.get_number(key) == Approx(1e-5));
+  }
   CHECK_FALSE(dense->metadata.get_bool("nemotron_h.rope.scaling.finetuned", true));
   CHECK(dense->metadata.get_int("nemotron_h.ssm.inner_size", 0, 99) == 24);
   CHECK(sparse->metadata.get_string("general.architecture") == "nemotron_h_moe");
