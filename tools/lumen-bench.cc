@@ -1,9 +1,9 @@
 // Measure speed and memory.
-#include "lib/runtime/bench_ab.h"
-#include "lib/runtime/bench_compare.h"
-#include "lib/runtime/bench_llm.h"
-#include "lib/runtime/bench_ops.h"
-#include "lib/runtime/bench_train.h"
+#include "lib/runtime/bench/bench_ab.h"
+#include "lib/runtime/bench/bench_compare.h"
+#include "lib/runtime/bench/bench_llm.h"
+#include "lib/runtime/bench/bench_ops.h"
+#include "lib/runtime/bench/bench_train.h"
 #include "lib/runtime/tool.h"
 
 int main(int argc, char** argv) {

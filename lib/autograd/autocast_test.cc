@@ -8,7 +8,7 @@
 #include "lib/base/testing.h"
 #include "lib/graph/mixed_precision.h"
 #include "lib/graph/plan.h"
-#include "lib/kernels/amx_emulation.h"
+#include "lib/kernels/tiles/amx_emulation.h"
 #include "lib/ops/loss.h"
 #include "lib/ops/ops.h"
 

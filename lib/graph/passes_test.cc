@@ -11,8 +11,8 @@
 #include "lib/graph/display.h"
 #include "lib/graph/plan.h"
 #include "lib/graph/program.h"
-#include "lib/kernels/amx_emulation.h"
 #include "lib/kernels/convert.h"
+#include "lib/kernels/tiles/amx_emulation.h"
 #include "lib/ops/ops.h"
 
 using namespace lumen;

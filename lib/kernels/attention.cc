@@ -6,9 +6,9 @@
 
 #include "lib/base/check.h"
 #include "lib/base/round_up.h"
-#include "lib/kernels/attention_block.h"
-#include "lib/kernels/attention_prompt.h"
-#include "lib/kernels/attention_rows.h"
+#include "lib/kernels/attention/attention_block.h"
+#include "lib/kernels/attention/attention_prompt.h"
+#include "lib/kernels/attention/attention_rows.h"
 
 namespace lumen::kernels {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "lib/base/check.h"
 #include "lib/base/round_up.h"
-#include "lib/kernels/attention_head.h"
-#include "lib/kernels/gemm_tile.h"
+#include "lib/kernels/attention/attention_head.h"
+#include "lib/kernels/products/gemm_tile.h"
 #include "lib/kernels/soft_cap.h"
 
 namespace lumen::kernels {

@@ -9,15 +9,15 @@
 
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
-#include "lib/kernels/amx_emulation.h"
-#include "lib/kernels/bf16_dot.h"
-#include "lib/kernels/bf16_panels.h"
-#include "lib/kernels/every_target.h"
 #include "lib/kernels/matmul.h"
-#include "lib/kernels/random_floats.h"
-#include "lib/kernels/random_weights.h"
 #include "lib/kernels/reference.h"
 #include "lib/kernels/simd.h"
+#include "lib/kernels/testing/every_target.h"
+#include "lib/kernels/testing/random_floats.h"
+#include "lib/kernels/testing/random_weights.h"
+#include "lib/kernels/tiles/amx_emulation.h"
+#include "lib/kernels/tiles/bf16_dot.h"
+#include "lib/kernels/tiles/bf16_panels.h"
 
 using namespace lumen;
 using namespace lumen::kernels;

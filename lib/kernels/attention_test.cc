@@ -7,9 +7,9 @@
 
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
-#include "lib/kernels/attention_problem.h"
-#include "lib/kernels/every_target.h"
+#include "lib/kernels/attention/attention_problem.h"
 #include "lib/kernels/matmul.h"
+#include "lib/kernels/testing/every_target.h"
 
 using namespace lumen;
 using namespace lumen::kernels;

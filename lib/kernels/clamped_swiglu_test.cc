@@ -7,8 +7,8 @@
 
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
-#include "lib/kernels/every_target.h"
-#include "lib/kernels/random_floats.h"
+#include "lib/kernels/testing/every_target.h"
+#include "lib/kernels/testing/random_floats.h"
 
 using namespace lumen;
 using namespace lumen::kernels;

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "lib/kernels/depthwise_grad.h"
-#include "lib/kernels/direct_conv.h"
+#include "lib/kernels/convolution/depthwise_grad.h"
+#include "lib/kernels/convolution/direct_conv.h"
+#include "lib/kernels/convolution/patch_conv.h"
+#include "lib/kernels/convolution/winograd.h"
 #include "lib/kernels/matmul.h"
 #include "lib/kernels/optimizer_step.h"
-#include "lib/kernels/patch_conv.h"
-#include "lib/kernels/winograd.h"
 
 namespace lumen::kernels {
 namespace {

@@ -4,14 +4,14 @@
 
 #include "lib/base/random.h"
 #include "lib/base/strings.h"
-#include "lib/kernels/amx_emulation.h"
-#include "lib/kernels/conv_pack.h"
-#include "lib/kernels/direct_conv.h"
-#include "lib/kernels/every_target.h"
+#include "lib/kernels/convolution/conv_pack.h"
+#include "lib/kernels/convolution/direct_conv.h"
+#include "lib/kernels/convolution/patch_conv.h"
+#include "lib/kernels/convolution/winograd.h"
 #include "lib/kernels/matmul.h"
-#include "lib/kernels/patch_conv.h"
 #include "lib/kernels/reference.h"
-#include "lib/kernels/winograd.h"
+#include "lib/kernels/testing/every_target.h"
+#include "lib/kernels/tiles/amx_emulation.h"
 
 using namespace lumen;
 using namespace lumen::kernels;

@@ -7,15 +7,15 @@
 #include <type_traits>
 
 #include "lib/kernels/quantize_blocks.h"
-#include "lib/kernels/targets-inl.h"
+#include "lib/kernels/simd/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/convert.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "lib/kernels/piece-inl.h"
-#include "lib/kernels/quant_blocks-inl.h"
+#include "lib/kernels/simd/piece-inl.h"
+#include "lib/kernels/weights/quant_blocks-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {

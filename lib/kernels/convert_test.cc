@@ -11,8 +11,8 @@
 
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
-#include "lib/kernels/every_target.h"
-#include "lib/kernels/random_weights.h"
+#include "lib/kernels/testing/every_target.h"
+#include "lib/kernels/testing/random_weights.h"
 
 using namespace lumen;
 using namespace lumen::kernels;

@@ -4,15 +4,15 @@
 #include <cmath>
 #include <limits>
 
+#include "lib/kernels/simd/targets-inl.h"
 #include "lib/kernels/soft_cap.h"
-#include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/cross_entropy.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "lib/kernels/rows-inl.h"
+#include "lib/kernels/simd/rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {

@@ -5,7 +5,7 @@
 
 #include "lib/base/round_up.h"
 #include "lib/kernels/memory_pieces.h"
-#include "lib/kernels/targets-inl.h"
+#include "lib/kernels/simd/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/delta_rule_backward.cc"

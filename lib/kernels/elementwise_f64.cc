@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "lib/kernels/targets-inl.h"
+#include "lib/kernels/simd/targets-inl.h"
 #include "lib/kernels/typed.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -10,8 +10,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "lib/kernels/elementwise-inl.h"
-#include "lib/kernels/math_f64-inl.h"
+#include "lib/kernels/simd/elementwise-inl.h"
+#include "lib/kernels/simd/math_f64-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {

@@ -10,7 +10,7 @@
 
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
-#include "lib/kernels/every_target.h"
+#include "lib/kernels/testing/every_target.h"
 
 using namespace lumen;
 using namespace lumen::kernels;

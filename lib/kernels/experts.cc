@@ -9,7 +9,7 @@
 #include "lib/base/round_up.h"
 #include "lib/kernels/elementwise.h"
 #include "lib/kernels/expert_routes.h"
-#include "lib/kernels/few_rows.h"
+#include "lib/kernels/products/few_rows.h"
 
 namespace lumen::kernels {
 namespace {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "lib/base/testing.h"
-#include "lib/kernels/every_target.h"
-#include "lib/kernels/few_rows.h"
-#include "lib/kernels/random_weights.h"
+#include "lib/kernels/products/few_rows.h"
+#include "lib/kernels/testing/every_target.h"
+#include "lib/kernels/testing/random_weights.h"
 
 using namespace lumen;
 using namespace lumen::kernels;

@@ -3,11 +3,11 @@
 
 #include "lib/base/check.h"
 #include "lib/base/round_up.h"
-#include "lib/kernels/amx_product.h"
-#include "lib/kernels/blocked_product.h"
-#include "lib/kernels/gemm_tile.h"
 #include "lib/kernels/matmul.h"
-#include "lib/kernels/strided_product.h"
+#include "lib/kernels/products/blocked_product.h"
+#include "lib/kernels/products/gemm_tile.h"
+#include "lib/kernels/products/strided_product.h"
+#include "lib/kernels/tiles/amx_product.h"
 
 namespace lumen::kernels {
 namespace {

@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lib/kernels/simd/targets-inl.h"
 #include "lib/kernels/streaming.h"
-#include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/group_norm.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "lib/kernels/planes-inl.h"
+#include "lib/kernels/simd/planes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {

@@ -3,18 +3,18 @@
 
 #include "lib/base/check.h"
 #include "lib/base/round_up.h"
-#include "lib/kernels/amx.h"
-#include "lib/kernels/amx_product.h"
-#include "lib/kernels/blocked_product.h"
 #include "lib/kernels/convert.h"
-#include "lib/kernels/few_rows.h"
-#include "lib/kernels/gemm_tile.h"
-#include "lib/kernels/int16_product.h"
-#include "lib/kernels/int8_product.h"
-#include "lib/kernels/linear_tiles.h"
-#include "lib/kernels/linear_weights.h"
 #include "lib/kernels/matmul.h"
 #include "lib/kernels/panels.h"
+#include "lib/kernels/products/blocked_product.h"
+#include "lib/kernels/products/few_rows.h"
+#include "lib/kernels/products/gemm_tile.h"
+#include "lib/kernels/tiles/amx.h"
+#include "lib/kernels/tiles/amx_product.h"
+#include "lib/kernels/weights/int16_product.h"
+#include "lib/kernels/weights/int8_product.h"
+#include "lib/kernels/weights/linear_tiles.h"
+#include "lib/kernels/weights/linear_weights.h"
 
 namespace lumen::kernels {
 namespace {

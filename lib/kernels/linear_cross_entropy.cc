@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "lib/base/round_up.h"
-#include "lib/kernels/amx_product.h"
 #include "lib/kernels/cross_entropy.h"
 #include "lib/kernels/matmul.h"
-#include "lib/kernels/tiled_cross_entropy.h"
+#include "lib/kernels/tiles/amx_product.h"
+#include "lib/kernels/tiles/tiled_cross_entropy.h"
 
 namespace lumen::kernels {
 namespace {

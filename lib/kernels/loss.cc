@@ -1,13 +1,13 @@
 #include "lib/kernels/loss.h"
 
-#include "lib/kernels/targets-inl.h"
+#include "lib/kernels/simd/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/loss.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "lib/kernels/rows-inl.h"
+#include "lib/kernels/simd/rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {

@@ -6,12 +6,12 @@
 
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
-#include "lib/kernels/dot_rows.h"
-#include "lib/kernels/dot_rows_vnni.h"
-#include "lib/kernels/every_target.h"
-#include "lib/kernels/random_weights.h"
 #include "lib/kernels/reference.h"
-#include "lib/kernels/run_linear.h"
+#include "lib/kernels/testing/every_target.h"
+#include "lib/kernels/testing/random_weights.h"
+#include "lib/kernels/testing/run_linear.h"
+#include "lib/kernels/weights/dot_rows.h"
+#include "lib/kernels/weights/dot_rows_vnni.h"
 
 using namespace lumen;
 using namespace lumen::kernels;

@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include "lib/base/round_up.h"
-#include "lib/kernels/amx.h"
-#include "lib/kernels/blocked_product.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/copy.h"
-#include "lib/kernels/gemm_tile.h"
-#include "lib/kernels/small_product.h"
-#include "lib/kernels/vector_product.h"
+#include "lib/kernels/products/blocked_product.h"
+#include "lib/kernels/products/gemm_tile.h"
+#include "lib/kernels/products/small_product.h"
+#include "lib/kernels/products/vector_product.h"
+#include "lib/kernels/tiles/amx.h"
 
 namespace lumen::kernels {
 namespace {

@@ -8,13 +8,13 @@
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
 #include "lib/kernels/cross_entropy.h"
-#include "lib/kernels/every_target.h"
 #include "lib/kernels/group_norm.h"
 #include "lib/kernels/norm.h"
 #include "lib/kernels/norm_backward.h"
-#include "lib/kernels/numbers.h"
-#include "lib/kernels/random_floats.h"
+#include "lib/kernels/simd/numbers.h"
 #include "lib/kernels/softmax_columns.h"
+#include "lib/kernels/testing/every_target.h"
+#include "lib/kernels/testing/random_floats.h"
 
 using namespace lumen;
 using namespace lumen::kernels;

@@ -5,15 +5,15 @@
 
 #include "lib/base/check.h"
 #include "lib/base/round_up.h"
+#include "lib/kernels/simd/targets-inl.h"
 #include "lib/kernels/streaming.h"
-#include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/norm.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "lib/kernels/rows-inl.h"
+#include "lib/kernels/simd/rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {

@@ -4,15 +4,15 @@
 #include <cmath>
 
 #include "lib/kernels/row_blocks.h"
-#include "lib/kernels/targets-inl.h"
+#include "lib/kernels/simd/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/norm_f64.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "lib/kernels/first_lanes-inl.h"
-#include "lib/kernels/math_f64-inl.h"
+#include "lib/kernels/simd/first_lanes-inl.h"
+#include "lib/kernels/simd/math_f64-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {

@@ -7,9 +7,9 @@
 
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
-#include "lib/kernels/bf16_panels.h"
-#include "lib/kernels/every_target.h"
 #include "lib/kernels/reference.h"
+#include "lib/kernels/testing/every_target.h"
+#include "lib/kernels/tiles/bf16_panels.h"
 
 using namespace lumen;
 using namespace lumen::kernels;

@@ -4,10 +4,10 @@
 #include <cstring>
 #include <span>
 
-#include "lib/kernels/code_panel.h"
 #include "lib/kernels/convert.h"
-#include "lib/kernels/panel_dot.h"
 #include "lib/kernels/short_panels.h"
+#include "lib/kernels/weights/code_panel.h"
+#include "lib/kernels/weights/panel_dot.h"
 
 namespace lumen::kernels {
 namespace {

@@ -27,8 +27,8 @@
 #include <span>
 
 #include "lib/base/prefetch.h"
-#include "lib/kernels/blocked_product.h"
 #include "lib/kernels/matmul.h"
+#include "lib/kernels/products/blocked_product.h"
 
 namespace lumen::kernels {
 

@@ -9,14 +9,14 @@
 
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
-#include "lib/kernels/amx.h"
-#include "lib/kernels/every_target.h"
-#include "lib/kernels/int16_product.h"
-#include "lib/kernels/panel_dot.h"
-#include "lib/kernels/panel_dot_native.h"
-#include "lib/kernels/random_weights.h"
 #include "lib/kernels/reference.h"
-#include "lib/kernels/run_linear.h"
+#include "lib/kernels/testing/every_target.h"
+#include "lib/kernels/testing/random_weights.h"
+#include "lib/kernels/testing/run_linear.h"
+#include "lib/kernels/tiles/amx.h"
+#include "lib/kernels/weights/int16_product.h"
+#include "lib/kernels/weights/panel_dot.h"
+#include "lib/kernels/weights/panel_dot_native.h"
 
 using namespace lumen;
 using namespace lumen::kernels;

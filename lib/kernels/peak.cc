@@ -3,7 +3,7 @@
 #include <atomic>
 
 #include "lib/kernels/simd.h"
-#include "lib/kernels/targets-inl.h"
+#include "lib/kernels/simd/targets-inl.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/peak.cc"
 #include <hwy/foreach_target.h>

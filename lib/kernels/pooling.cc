@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "lib/kernels/reduce.h"
-#include "lib/kernels/targets-inl.h"
+#include "lib/kernels/simd/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/pooling.cc"

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "lib/base/random.h"
-#include "lib/kernels/every_target.h"
+#include "lib/kernels/testing/every_target.h"
 
 using namespace lumen;
 using namespace lumen::kernels;

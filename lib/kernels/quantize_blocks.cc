@@ -6,16 +6,16 @@
 #include <limits>
 
 #include "lib/base/check.h"
-#include "lib/kernels/mxfp4_values.h"
-#include "lib/kernels/pack_blocks.h"
-#include "lib/kernels/targets-inl.h"
+#include "lib/kernels/simd/targets-inl.h"
+#include "lib/kernels/weights/mxfp4_values.h"
+#include "lib/kernels/weights/pack_blocks.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/quantize_blocks.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "lib/kernels/quantize_fit-inl.h"
+#include "lib/kernels/weights/quantize_fit-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {

@@ -3,15 +3,15 @@
 #include <cmath>
 #include <cstring>
 
-#include "lib/kernels/targets-inl.h"
+#include "lib/kernels/simd/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/random_fill.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "lib/kernels/philox-inl.h"
-#include "lib/kernels/rows-inl.h"
+#include "lib/kernels/simd/philox-inl.h"
+#include "lib/kernels/simd/rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {

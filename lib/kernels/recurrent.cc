@@ -4,11 +4,11 @@
 
 #include "lib/base/function_ref.h"
 #include "lib/base/round_up.h"
-#include "lib/kernels/bf16_panels.h"
 #include "lib/kernels/cache_sizes.h"
 #include "lib/kernels/memory_pieces.h"
-#include "lib/kernels/recurrent_cell.h"
-#include "lib/kernels/recurrent_product.h"
+#include "lib/kernels/recurrent/recurrent_cell.h"
+#include "lib/kernels/recurrent/recurrent_product.h"
+#include "lib/kernels/tiles/bf16_panels.h"
 
 namespace lumen::kernels {
 namespace {

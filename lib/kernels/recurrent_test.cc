@@ -7,10 +7,10 @@
 
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
-#include "lib/kernels/amx_emulation.h"
-#include "lib/kernels/bf16_panels.h"
-#include "lib/kernels/every_target.h"
 #include "lib/kernels/matmul.h"
+#include "lib/kernels/testing/every_target.h"
+#include "lib/kernels/tiles/amx_emulation.h"
+#include "lib/kernels/tiles/bf16_panels.h"
 #include "lib/tensor/dtype.h"
 
 using namespace lumen;

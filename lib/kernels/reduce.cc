@@ -7,15 +7,15 @@
 
 #include "lib/base/check.h"
 #include "lib/base/round_up.h"
-#include "lib/kernels/targets-inl.h"
+#include "lib/kernels/simd/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/reduce.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "lib/kernels/float16-inl.h"
-#include "lib/kernels/math-inl.h"
+#include "lib/kernels/simd/float16-inl.h"
+#include "lib/kernels/simd/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {

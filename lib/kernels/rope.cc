@@ -6,14 +6,14 @@
 
 #include "lib/base/check.h"
 #include "lib/kernels/convert.h"
-#include "lib/kernels/targets-inl.h"
+#include "lib/kernels/simd/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/rope.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "lib/kernels/float16-inl.h"
+#include "lib/kernels/simd/float16-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {

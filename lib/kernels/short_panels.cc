@@ -5,15 +5,15 @@
 
 #include "lib/kernels/panels.h"
 #include "lib/kernels/simd.h"
-#include "lib/kernels/targets-inl.h"
+#include "lib/kernels/simd/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/short_panels.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "lib/kernels/float16-inl.h"
-#include "lib/kernels/short_panels-inl.h"
+#include "lib/kernels/simd/float16-inl.h"
+#include "lib/kernels/weights/short_panels-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {

@@ -5,9 +5,9 @@
 
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
-#include "lib/kernels/amx_emulation.h"
-#include "lib/kernels/every_target.h"
-#include "lib/kernels/random_weights.h"
+#include "lib/kernels/testing/every_target.h"
+#include "lib/kernels/testing/random_weights.h"
+#include "lib/kernels/tiles/amx_emulation.h"
 
 using namespace lumen;
 using namespace lumen::kernels;

@@ -2,8 +2,8 @@
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
-#include "lib/kernels/amx.h"
-#include "lib/kernels/targets-inl.h"
+#include "lib/kernels/simd/targets-inl.h"
+#include "lib/kernels/tiles/amx.h"
 // Highway last: the line above chooses its targets.
 #include <hwy/highway.h>
 

@@ -3,15 +3,15 @@
 #include <algorithm>
 
 #include "lib/base/round_up.h"
-#include "lib/kernels/numbers.h"
-#include "lib/kernels/targets-inl.h"
+#include "lib/kernels/simd/numbers.h"
+#include "lib/kernels/simd/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/softmax_columns.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "lib/kernels/rows-inl.h"
+#include "lib/kernels/simd/rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {

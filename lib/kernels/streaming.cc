@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "lib/kernels/targets-inl.h"
+#include "lib/kernels/simd/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/streaming.cc"

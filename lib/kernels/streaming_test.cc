@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "lib/base/testing.h"
-#include "lib/kernels/every_target.h"
+#include "lib/kernels/testing/every_target.h"
 
 using namespace lumen;
 using namespace lumen::kernels;

@@ -1,6 +1,6 @@
 #include "lib/kernels/transpose.h"
 
-#include "lib/kernels/targets-inl.h"
+#include "lib/kernels/simd/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/transpose.cc"

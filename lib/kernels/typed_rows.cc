@@ -8,7 +8,7 @@
 
 #include "lib/base/check.h"
 #include "lib/kernels/convert.h"
-#include "lib/kernels/targets-inl.h"
+#include "lib/kernels/simd/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/typed_rows.cc"

@@ -5,7 +5,7 @@
 
 #include "lib/base/testing.h"
 #include "lib/graph/plan.h"
-#include "lib/kernels/every_target.h"
+#include "lib/kernels/testing/every_target.h"
 #include "lib/ops/ops.h"
 
 using namespace lumen;

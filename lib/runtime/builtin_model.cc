@@ -6,7 +6,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
-#include "lib/runtime/output.h"
+#include "lib/runtime/tool/output.h"
 #include "lib/runtime/version.h"
 
 namespace lumen::runtime {

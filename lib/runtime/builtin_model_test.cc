@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "lib/base/testing.h"
-#include "lib/runtime/session.h"
+#include "lib/runtime/generation/session.h"
 
 namespace lumen::runtime {
 namespace {

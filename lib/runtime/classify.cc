@@ -12,7 +12,7 @@
 #include "lib/io/mapped_file.h"
 #include "lib/io/safetensors.h"
 #include "lib/ops/ops.h"
-#include "lib/runtime/output.h"
+#include "lib/runtime/tool/output.h"
 #include "lib/runtime/version.h"
 #include "models/classifier.h"
 #include "models/model.h"

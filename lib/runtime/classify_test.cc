@@ -8,7 +8,7 @@
 #include "lib/base/testing.h"
 #include "lib/io/atomic_file.h"
 #include "lib/io/write_safetensors.h"
-#include "lib/runtime/tool_process.h"
+#include "lib/runtime/tool/tool_process.h"
 #include "lib/tensor/named_arrays.h"
 
 namespace lumen::runtime {

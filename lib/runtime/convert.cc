@@ -9,12 +9,12 @@
 #include "lib/io/hf_cache.h"
 #include "lib/io/importance_matrix.h"
 #include "lib/io/mapped_file.h"
-#include "lib/runtime/conversion.h"
-#include "lib/runtime/gguf_file_type.h"
-#include "lib/runtime/inspect.h"
-#include "lib/runtime/output.h"
-#include "lib/runtime/output_directory.h"
-#include "lib/runtime/session.h"
+#include "lib/runtime/conversion/conversion.h"
+#include "lib/runtime/conversion/gguf_file_type.h"
+#include "lib/runtime/conversion/inspect.h"
+#include "lib/runtime/generation/session.h"
+#include "lib/runtime/tool/output.h"
+#include "lib/runtime/tool/output_directory.h"
 
 namespace lumen::runtime {
 namespace {

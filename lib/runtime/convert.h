@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "lib/runtime/command_line.h"
+#include "lib/runtime/tool/command_line.h"
 
 namespace lumen::runtime {
 

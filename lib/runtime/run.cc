@@ -5,14 +5,14 @@
 #include "lib/io/atomic_file.h"
 #include "lib/io/hf_cache.h"
 #include "lib/io/mapped_file.h"
-#include "lib/runtime/batch.h"
-#include "lib/runtime/chat.h"
+#include "lib/runtime/chat/chat.h"
+#include "lib/runtime/chat/line_editor.h"
+#include "lib/runtime/chat/text_commands.h"
 #include "lib/runtime/classify.h"
-#include "lib/runtime/line_editor.h"
-#include "lib/runtime/output.h"
-#include "lib/runtime/prompt_cache.h"
-#include "lib/runtime/signals.h"
-#include "lib/runtime/text_commands.h"
+#include "lib/runtime/generation/batch.h"
+#include "lib/runtime/generation/prompt_cache.h"
+#include "lib/runtime/tool/output.h"
+#include "lib/runtime/tool/signals.h"
 
 namespace lumen::runtime {
 namespace {

@@ -1,8 +1,8 @@
 // The verb of lumen-run.
 #pragma once
 
+#include "lib/runtime/generation/session.h"
 #include "lib/runtime/run_options.h"
-#include "lib/runtime/session.h"
 
 namespace lumen::runtime {
 

@@ -5,8 +5,8 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
-#include "lib/runtime/command_docs.h"
-#include "lib/runtime/language_model.h"
+#include "lib/runtime/generation/language_model.h"
+#include "lib/runtime/tool/command_docs.h"
 
 namespace lumen::runtime {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "lib/runtime/command_line.h"
-#include "lib/runtime/sampling_options.h"
+#include "lib/runtime/generation/sampling_options.h"
+#include "lib/runtime/tool/command_line.h"
 
 namespace lumen::runtime {
 

@@ -18,7 +18,7 @@
 #include "lib/base/strings.h"
 #include "lib/io/unfinished.h"
 #include "lib/kernels/simd.h"
-#include "lib/runtime/signals.h"
+#include "lib/runtime/tool/signals.h"
 
 namespace lumen::runtime {
 namespace {

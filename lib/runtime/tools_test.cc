@@ -10,8 +10,8 @@
 #include "lib/base/testing.h"
 #include "lib/io/json.h"
 #include "lib/io/mapped_file.h"
-#include "lib/runtime/child_process.h"
-#include "lib/runtime/tool_process.h"
+#include "lib/runtime/tool/child_process.h"
+#include "lib/runtime/tool/tool_process.h"
 
 namespace lumen::runtime {
 namespace {

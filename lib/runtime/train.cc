@@ -10,13 +10,13 @@
 #include "lib/io/checkpoint.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/sha256.h"
-#include "lib/runtime/bench_profile.h"
-#include "lib/runtime/bundled_recipes.h"
-#include "lib/runtime/environment.h"
-#include "lib/runtime/export_model.h"
-#include "lib/runtime/output.h"
-#include "lib/runtime/train_checks.h"
-#include "lib/runtime/train_loop.h"
+#include "lib/runtime/bench/bench_profile.h"
+#include "lib/runtime/tool/environment.h"
+#include "lib/runtime/tool/output.h"
+#include "lib/runtime/training/bundled_recipes.h"
+#include "lib/runtime/training/export_model.h"
+#include "lib/runtime/training/train_checks.h"
+#include "lib/runtime/training/train_loop.h"
 
 namespace lumen::runtime {
 namespace {

@@ -1,8 +1,8 @@
 // The verb of lumen-train.
 #pragma once
 
-#include "lib/runtime/train_options.h"
-#include "lib/runtime/train_task.h"
+#include "lib/runtime/training/train_options.h"
+#include "lib/runtime/training/train_task.h"
 
 namespace lumen::runtime {
 

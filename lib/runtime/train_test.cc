@@ -12,11 +12,11 @@
 
 #include "lib/io/checkpoint.h"
 #include "lib/io/safetensors.h"
-#include "lib/runtime/fake_task.h"
-#include "lib/runtime/run_directory.h"
-#include "lib/runtime/tool_process.h"
-#include "lib/runtime/train_place.h"
-#include "lib/runtime/train_process.h"
+#include "lib/runtime/tool/tool_process.h"
+#include "lib/runtime/training/fake_task.h"
+#include "lib/runtime/training/run_directory.h"
+#include "lib/runtime/training/train_place.h"
+#include "lib/runtime/training/train_process.h"
 
 namespace lumen::runtime {
 namespace {

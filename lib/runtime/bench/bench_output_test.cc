@@ -1,0 +1,125 @@
+// The forms in which lumen-bench prints its reports: columns and lines that scripts rely on.
+#include "lib/runtime/bench/bench_output.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "lib/base/strings.h"
+#include "lib/base/testing.h"
+#include "lib/runtime/bench/bench_report.h"
+#include "lib/runtime/tool/tool_process.h"
+
+namespace lumen::runtime {
+namespace {
+
+using lumen::testing::contains;
+using lumen::testing::refusal;
+using testing::Arguments;
+using testing::run_tool_process;
+
+constexpr const char* kEnvironment =
+    "environment.cpu,environment.build.simd.chosen,environment.build.commit";
+
+io::Json llm_report() {
+  return io::parse_json(
+      R"({"schema": 1, "benchmark": "llm",
+          "model": {"name": "a \"b\", c", "model_type": "llama", "bytes": 12},
+          "settings": {"kv": "f16", "repack": true},
+          "results": [
+            {"test": "pp8", "threads": 2, "depth": 0, "batch": 1, "unit": "tokens/s",
+             "median": 1.5, "min": 1, "max": 2, "samples": [1, 1.5, 2]},
+            {"test": "tg4", "threads": 2, "depth": 0, "batch": 1, "unit": "tokens/s",
+             "median": 3, "min": 3, "max": 3, "bytes_per_token": 8, "bandwidth_fraction": 0.25,
+             "samples": [3]}],
+          "environment": {"cpu": "x", "build": {"simd": {"chosen": "avx2"}, "commit": "abc"}}})",
+      "");
+}
+
+std::string text(const std::string& form) {
+  return report_text(llm_report(), form, [] { return std::string("table"); });
+}
+
+TEST_CASE("a report as CSV: one line per row, numbers as in JSON, quotes where they are needed") {
+  CHECK(text("csv") ==
+        str("model.name,model.model_type,model.bytes,settings.kv,settings.repack,test,threads,"
+            "depth,batch,unit,median,min,max,bytes_per_token,bandwidth_fraction,",
+            kEnvironment, "\n",
+            "\"a \"\"b\"\", c\",llama,12,f16,true,pp8,2,0,1,tokens/s,1.5,1,2,,,x,avx2,abc\n"
+            "\"a \"\"b\"\", c\",llama,12,f16,true,tg4,2,0,1,tokens/s,3,3,3,8,0.25,x,avx2,abc\n"));
+  CHECK(join(find_bench_kind("train")->csv_columns(), ",") ==
+        str("recipe.name,recipe.batch,recipe.precision,recipe.parameters,recipe.settings_sha256,"
+            "test,threads,step_ms.median,step_ms.min,step_ms.max,unit,median,min,max,steps,"
+            "first_step_ms,last_loss,",
+            kEnvironment));
+  CHECK(join(find_bench_kind("ops")->csv_columns(), ",") ==
+        str("operation,case,shapes,threads,median_ms,gflops,gbytes_per_second,share_of_peak,",
+            kEnvironment));
+}
+
+TEST_CASE("a report as lines of JSON: each has all that is known of its row") {
+  const std::string lines = text("jsonl");
+  const size_t end = lines.find('\n');
+  const io::Json first = io::parse_json(lines.substr(0, end), "");
+  CHECK(first["benchmark"] == "llm");
+  CHECK(first["test"] == "pp8");
+  CHECK(first["samples"].size() == 3);
+  CHECK(first["model"]["bytes"] == 12);
+  CHECK(first["environment"]["cpu"] == "x");
+  CHECK(!first.contains("results"));
+  CHECK(io::parse_json(lines.substr(end + 1), "")["test"] == "tg4");
+  CHECK(text("md") == "table");
+  CHECK(io::parse_json(text("json"), "") == llm_report());
+}
+
+TEST_CASE("--json is -o json, and contradicts another form") {
+  CHECK(form_of({}) == "md");
+  CHECK(form_of({"", true}) == "json");
+  CHECK(form_of({"json", true}) == "json");
+  CHECK(form_of({"csv", false}) == "csv");
+  CHECK(contains(refusal(ErrorKind::kUsage,
+                         [] {
+                           form_of({"csv", true});
+                         }),
+                 "--json and --output csv ask for two forms"));
+}
+
+TEST_CASE("lumen-bench prints every form of every report") {
+  const std::vector<Arguments> verbs = {
+      {"llm", "-p", "4", "-n", "2", "-r", "1", "-t", "1"},
+      {"train", "digits-mlp", "-r", "1", "-t", "1"},
+      {"ops", "--filter", "softmax", "--seconds", "0", "-t", "1"}};
+  for (const Arguments& verb : verbs) {
+    const auto run = [&](const Arguments& form) {
+      Arguments arguments = verb;
+      arguments.insert(arguments.end(), form.begin(), form.end());
+      const auto outcome = run_tool_process("lumen-bench", arguments);
+      CAPTURE(outcome.err);
+      REQUIRE(outcome.exit_code == 0);
+      return outcome.out;
+    };
+    CAPTURE(verb.front());
+    const std::string header = join(find_bench_kind(verb.front())->csv_columns(), ",") + "\n";
+    const std::string csv = run({"-o", "csv"});
+    CHECK(csv.starts_with(header));
+    const std::string lines = run({"-o", "jsonl"});
+    const io::Json line = io::parse_json(lines.substr(0, lines.find('\n')), "");
+    CHECK(line["benchmark"] == verb.front());
+    CHECK(!line["samples"].empty());
+    CHECK(std::ranges::count(lines, '\n') == std::ranges::count(csv, '\n') - 1);
+    CHECK(io::parse_json(run({"--json"}), "")["benchmark"] == verb.front());
+    CHECK(run({}).find("| ") != csv.npos);
+  }
+}
+
+TEST_CASE("a model's file name does not break the table") {
+  const std::string model = lumen::testing::temporary_directory() + "/a|b.gguf";
+  std::filesystem::copy_file(testing::random_model(), model);
+  const auto outcome =
+      run_tool_process("lumen-bench", {"llm", model, "-p", "4", "-n", "0", "-r", "1", "-t", "1"});
+  CAPTURE(outcome.out, outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  CHECK(outcome.out.find("\n| a\\|b.gguf | 1 |") != outcome.out.npos);
+}
+
+}  // namespace
+}  // namespace lumen::runtime

@@ -1,0 +1,143 @@
+#include "lib/runtime/tool/foreign_options.h"
+
+#include <CLI/CLI.hpp>
+#include <utility>
+
+#include "lib/base/strings.h"
+
+namespace lumen::runtime {
+namespace {
+
+// Names of llama.cpp, of transformers and of MLX, and ours.
+constexpr std::pair<std::string_view, const char*> kNames[] = {
+    {"--n-predict", "max-tokens"},
+    {"--predict", "max-tokens"},
+    {"--max-new-tokens", "max-tokens"},
+    {"--ctx-size", "ctx"},
+    {"--temperature", "temp"},
+    {"--typical", "typical-p"},
+    {"--top-nsigma", "top-n-sigma"},
+    {"--system-prompt", "system"},
+    {"-sys", "system"},
+    {"--outtype", "type"},
+    {"--q-bits", "type"},
+    {"--split-max-size", "shard-size"},
+    {"--cache-type-k", "kv"},
+    {"--cache-type-v", "kv"},
+    {"-ctk", "kv"},
+    {"-ctv", "kv"},
+    {"--kv-bits", "kv"},
+    {"--max-kv-size", "ctx"},
+    {"--model-draft", "draft"},
+    {"-md", "draft"},
+    {"--draft-model", "draft"},
+    {"--adapter-path", "lora"},
+    {"--output-dir", "out"},
+    {"--grammar-file", "grammar"},
+    {"--json-schema-file", "json-schema"},
+    {"-j", "json-schema"},
+    {"-jf", "json-schema"},
+    {"--chat-template-file", "chat-template"},
+    {"--chat-template-kwargs", "template-arg"},
+    {"--chat-template-config", "template-arg"},
+    {"--ignore-chat-template", "raw"},
+    {"-no-cnv", "raw"},
+    {"--no-conversation", "raw"},
+    {"--extra-eos-token", "stop"},
+    {"-r", "stop"},
+    {"--reverse-prompt", "stop"},
+    {"--verbose-prompt", "show-prompt"},
+    {"--perf", "stats"},
+    {"--threads-batch", "threads"},
+    {"-tb", "threads"},
+    {"--override-kv", "set"},
+    {"--dry-sequence-breakers", "dry-sequence-breaker"},
+};
+
+// Options of llama.cpp for what here is done otherwise, or always.
+constexpr std::pair<std::string_view, const char*> kOtherWays[] = {
+    {"-ngl", "all layers are computed on the CPU: leave it out"},
+    {"--n-gpu-layers", "all layers are computed on the CPU: leave it out"},
+    {"--gpu-layers", "all layers are computed on the CPU: leave it out"},
+    {"-f", "a prompt from a file is piped, < FILE, or --prompt \"$(cat FILE)\""},
+    {"--file", "a prompt from a file is piped, < FILE, or --prompt \"$(cat FILE)\""},
+    {"-i", "without --prompt it is a chat"},
+    {"--interactive", "without --prompt it is a chat"},
+    {"-cnv", "without --prompt it is a chat"},
+    {"--conversation", "without --prompt it is a chat"},
+    {"-st", "with --prompt it ends after one answer"},
+    {"--single-turn", "with --prompt it ends after one answer"},
+    {"--color", "leave it out"},
+    {"-co", "leave it out"},
+    {"--log-disable", "only errors and notes go to stderr: leave it out"},
+    {"--no-display-prompt", "the prompt is not shown: leave it out"},
+    {"--no-warmup", "there is none: leave it out"},
+    {"--no-perf", "speed is shown only with --stats: leave it out"},
+    {"--jinja", "templates are always Jinja: leave it out"},
+    {"-fa", "attention never stores all its weights: leave it out"},
+    {"--flash-attn", "attention never stores all its weights: leave it out"},
+    {"--no-mmap", "weights are repacked into memory as they are used: leave it out"},
+    {"--mlock", "weights are repacked into memory as they are used: leave it out"},
+    {"-b", "the pieces of a prompt have one size: leave it out"},
+    {"--batch-size", "the pieces of a prompt have one size: leave it out"},
+    {"-ub", "the pieces of a prompt have one size: leave it out"},
+    {"--ubatch-size", "the pieces of a prompt have one size: leave it out"},
+    {"-hf", "name MODEL without an option: org/name, from the Hugging Face cache"},
+    {"--hf-repo", "name MODEL without an option: org/name, from the Hugging Face cache"},
+    {"--rope-freq-base", "it is --set rope_theta=N"},
+    {"--sampler-seq", "name them: --samplers 'top_k;top_p;temperature'"},
+    {"--sampling-seq", "name them: --samplers 'top_k;top_p;temperature'"},
+};
+
+// Keys of OpenAI's API, of llama.cpp's server, of ollama and of transformers, and ours in a batch.
+constexpr std::pair<std::string_view, const char*> kRequestKeys[] = {
+    {"chat_template_kwargs", "template_args"},
+    {"custom_id", "id"},
+    {"input", "prompt"},
+    {"instructions", "system"},
+    {"max_completion_tokens", "max_tokens"},
+    {"max_new_tokens", "max_tokens"},
+    {"max_output_tokens", "max_tokens"},
+    {"mirostat_eta", "mirostat_lr"},
+    {"mirostat_tau", "mirostat_ent"},
+    {"n_predict", "max_tokens"},
+    {"num_predict", "max_tokens"},
+    {"repetition_penalty", "repeat_penalty"},
+    {"response_format", "json_schema"},
+    {"stop_sequences", "stop"},
+    {"typ_p", "typical_p"},
+};
+
+template <typename Table>
+const char* found(const Table& table, std::string_view word) {
+  for (const auto& [name, value] : table) {
+    if (name == word) return value;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::string foreign_option_hint(const CLI::App& app, std::string_view word) {
+  const char* name = found(kNames, word);
+  if (const std::string option = str("--", name ? name : "");
+      name && app.get_option_no_throw(option) != nullptr) {
+    return str("did you mean ", option, "?");
+  }
+  if (app.get_option_no_throw("MODEL") == nullptr) return "";
+  if (word == "-m" || word == "--model") return "did you mean MODEL without an option?";
+  const bool generates = app.get_option_no_throw("--ctx") != nullptr;
+  const char* other = found(kOtherWays, word);
+  return generates && other ? other : "";
+}
+
+std::string foreign_key(std::string_view key) {
+  const char* name = found(kRequestKeys, key);
+  return name == nullptr ? "" : name;
+}
+
+bool hides_short_option(std::string_view word) {
+  return word.size() > 2 && word[1] != '-' && (found(kNames, word) || found(kOtherWays, word));
+}
+
+}  // namespace lumen::runtime

@@ -1,0 +1,54 @@
+#include "lib/runtime/tool/stop_signals.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <iterator>
+
+namespace lumen::runtime {
+namespace {
+
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1};
+
+// A handler can reach only globals, and runs on any thread.
+static_assert(std::atomic<int>::is_always_lock_free);
+std::atomic<int> g_received = 0;
+std::atomic<int> g_save = 0;
+
+void on_stop(int number) {
+  int none = 0;
+  if (!g_received.compare_exchange_strong(none, number)) _exit(128 + number);
+}
+
+void on_save(int) {
+  g_save = 1;
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  g_received = 0;
+  g_save = 0;
+  for (size_t i = 0; i < std::size(kSignals); ++i) {
+    struct sigaction action = {};
+    const bool stops = kSignals[i] == SIGINT || kSignals[i] == SIGTERM;
+    action.sa_handler = stops ? on_stop : kSignals[i] == SIGUSR1 ? on_save : SIG_IGN;
+    action.sa_flags = SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    sigaction(kSignals[i], &action, &previous_[i]);
+  }
+}
+
+StopSignals::~StopSignals() {
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &previous_[i], nullptr);
+}
+
+int StopSignals::received() const {
+  return g_received;
+}
+
+bool StopSignals::take_save_request() const {
+  return g_save.exchange(0) != 0;
+}
+
+}  // namespace lumen::runtime
