@@ -192,6 +192,11 @@ double soft_cap(const io::Json& json, const char* key) {
   return io::find_value(json, key) == nullptr ? 0 : io::get_number(json, key, 1e-3, 1e6);
 }
 
+double clip_of(const io::Json& json) {
+  return io::find_value(json, "clip_qkv") == nullptr ? 0
+                                                     : io::get_number(json, "clip_qkv", 1e-6, 1e6);
+}
+
 std::function<nn::LayerShape(int64_t)> with_windows(const nn::LayerShape& shape,
                                                     std::vector<int64_t> windows) {
   return [shape, windows = std::move(windows)](int64_t layer) {
@@ -263,6 +268,10 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
   const nn::Parameters parameters = parameters_of(all, config);
   if (config.tie_word_embeddings && shape.head_bias) {
     lm_head_.bias = (all / "lm_head").get_f32("bias", {config.vocab_size}, nn::Init::zeros());
+  }
+  if (shape.positions) {
+    positions_.emplace(parameters / "model" / shape.positions->name, config.max_position_embeddings,
+                       config.hidden_size, shape.positions->offset);
   }
   if (!shape.local_rope.is_null()) local_rope_.emplace(shape.local_rope, config.rotary_dim);
   if (shape.layer_embedding) {
@@ -341,7 +350,9 @@ Tensor DecoderLm::run_all(const Tensor& tokens, const Tensor& position, nn::KvCa
   const nn::Pass local = pass_with(local_rope_ ? &*local_rope_ : nullptr);
   const nn::Pass plain = pass_with(nullptr);
   const Tensor embedded = embed_tokens_(tokens);
-  Tensor x = nn::dropout(nn::scaled(embedded, embedding_scale_), config_.dropout);
+  Tensor x = nn::scaled(embedded, embedding_scale_);
+  if (positions_) x = ops::add(x, (*positions_)(position, count, training.positions));
+  x = nn::dropout(x, config_.dropout);
   Tensor layer_inputs;  // [batch, tokens, layers, dim]
   if (layer_embedding_) {
     // Not x, whose gradient is then the sum of the same two, recomputed or not.

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/nn/learned_positions.h"
 #include "models/model.h"
 
 namespace lumen::models {
@@ -22,6 +23,12 @@ struct DecoderShape {
   std::function<nn::LayerShape(int64_t layer)> layer;
   std::function<Rotation(int64_t layer)> rotation = [](int64_t) { return Rotation::kGlobal; };
   io::Json local_rope = nullptr;  // a config of nn::Rope; null: no layer is Rotation::kLocal
+  // Added to the embedding: a table of max_position_embeddings.
+  struct Positions {
+    std::string name;    // of the table
+    int64_t offset = 0;  // as of nn::LearnedPositions
+  };
+  std::optional<Positions> positions{};
   int64_t rotary_dim = 0;  // of heads with Rotation::kGlobal; 0: the config's, as of the others
   std::optional<nn::PerLayerEmbeddingShape> layer_embedding{};
   std::optional<nn::AltUpShape> altup{};  // of all layers, which are between its ends
@@ -76,6 +83,8 @@ nn::PerLayerEmbeddingShape per_layer_embedding_of(const io::Json& json,
 std::vector<int64_t> shared_keys_of(const io::Json& json, const std::vector<int64_t>& windows);
 // The cap (ops::soft_cap) that a config names; null is none, 0.
 double soft_cap(const io::Json& json, const char* key);
+// AttentionShape::clip of a config with clip_qkv (OLMo, OLMoE).
+double clip_of(const io::Json& json);
 // DecoderShape::layer of layers that are all like `shape`, but each with its own of `windows`
 // (io::layer_windows), and DecoderShape::rotation of those of which the windowed ones rotate
 // locally.
@@ -96,8 +105,9 @@ io::Json tiny_delta_net_config();
 class DecoderLm : public CausalLm {
  public:
   // New weights start as the config's initializer_range says. Parameters: model.embed_tokens,
-  // model.layers.N, the final norm, lm_head unless tied (its bias, if it has one, always), and of
-  // GGUF's rope_freqs, rope_factors_short and rope_factors_long those that the file has.
+  // learned positions, model.layers.N, the final norm, lm_head unless tied (its bias, if it has
+  // one, always), and of GGUF's rope_freqs, rope_factors_short and rope_factors_long those that the
+  // file has.
   DecoderLm(const io::Json& json, const nn::DecoderConfig& config, const nn::Parameters& parameters,
             const DecoderShape& shape);
 
@@ -131,6 +141,7 @@ class DecoderLm : public CausalLm {
   double embedding_scale_, logit_scale_, logit_cap_;
   int64_t used_experts_ = 0;
   nn::Embedding embed_tokens_;
+  std::optional<nn::LearnedPositions> positions_;
   nn::Rope rope_;
   std::optional<nn::Rope> local_rope_;
   std::optional<nn::PerLayerEmbedding> layer_embedding_;

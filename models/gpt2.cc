@@ -12,6 +12,7 @@
 #include "lib/base/strings.h"
 #include "lib/nn/activation.h"
 #include "lib/nn/conv1d.h"
+#include "lib/nn/learned_positions.h"
 #include "lib/nn/training_scope.h"
 #include "models/model.h"
 
@@ -151,14 +152,9 @@ class Gpt2 : public CausalLm {
  private:
   Tensor run_all(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
                  const Training& training, int64_t asked) const {
-    Tensor positions = training.positions;
-    if (!positions.defined()) {
-      const Tensor first =
-          graph::reshape(graph::contiguous(position, DType::kF32), {position.dim(0), 1});
-      positions = graph::contiguous(ops::add(graph::iota(tokens.dim(1)), first), DType::kI32);
-    }
     nn::Pass pass = {position, {}, {}, nullptr, cache, training.segments};
-    Tensor x = nn::dropout(ops::add(wte_(tokens), wpe_(positions)), config_.embd_pdrop);
+    const Tensor positions = wpe_(position, tokens.dim(1), training.positions);
+    Tensor x = nn::dropout(ops::add(wte_(tokens), positions), config_.embd_pdrop);
     for (size_t i = 0; i < blocks_.size(); ++i) {
       if (asked < tokens.dim(1) && i + 1 == blocks_.size()) {
         pass.asked = asked;
@@ -172,7 +168,8 @@ class Gpt2 : public CausalLm {
   }
 
   Config config_;
-  nn::Embedding wte_, wpe_;
+  nn::Embedding wte_;
+  nn::LearnedPositions wpe_;
   std::vector<Block> blocks_;
   nn::LayerNorm ln_f_;
   nn::Linear head_;

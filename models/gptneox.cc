@@ -17,7 +17,7 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
   layer.attention.kv_heads = config.num_attention_heads;
   layer.attention.fused = true;
   layer.attention.fused_name = "query_key_value";
-  layer.attention.by_heads = !nn::has_tiled_heads(json);
+  layer.attention.by_groups = !nn::has_tiled_heads(json);
   layer.attention.output = "dense";
   layer.norm.kind = nn::NormKind::kLayer;
   layer.parallel = io::get_bool(json, "use_parallel_residual", true);

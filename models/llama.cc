@@ -1,8 +1,9 @@
 // Llama (Touvron et al. 2023, "LLaMA" and "Llama 2"; Dubey et al. 2024, "The Llama 3 Herd").
 //
 // Loads Llama 2, 3, 3.1, 3.2, TinyLlama, SmolLM2, Mistral 7B (Jiang et al. 2023), whose only
-// difference is a sliding window, and Ministral 3 (Mistral AI 2025), which scales the queries of
-// long texts (nn::Rope::query_beta). The baseline of the zoo: pre-norm decoder, grouped-query
+// difference is a sliding window, Ministral 3 (Mistral AI 2025), which scales the queries of long
+// texts (nn::Rope::query_beta), and what differs by names and defaults alone: EXAONE 3 and 3.5 (LG
+// AI Research 2024), InternLM3 (2025). The baseline of the zoo: pre-norm decoder, grouped-query
 // attention without biases, rotary positions (Llama 3.1 and later: scaled), SwiGLU, output head
 // tied to the embedding or not.
 #include "models/decoder_lm.h"
@@ -43,12 +44,17 @@ std::vector<io::Json> tiny_configs() {
                                {"original_max_position_embeddings", 5},
                                {"attention_factor", 1.0},
                                {"llama_4_scaling_beta", 0.1}};
+  io::Json exaone = llama3, internlm = base;
+  exaone["model_type"] = "exaone";
+  internlm["model_type"] = "internlm3";
+  internlm["head_dim"] = 16;
   biased["attention_bias"] = true;
   biased["mlp_bias"] = true;
-  return {base, tied, llama3, mistral, biased, ministral};
+  return {base, tied, llama3, mistral, biased, ministral, exaone, internlm};
 }
 
-constexpr std::string_view kModelTypes[] = {"llama", "mistral", "ministral3"};
+constexpr std::string_view kModelTypes[] = {"llama", "mistral", "ministral3", "exaone",
+                                            "internlm3"};
 
 }  // namespace llama
 

@@ -399,7 +399,11 @@ TEST_CASE("what a family may say and Lumen does not compute is refused by its ke
         ErrorKind::kUnsupported, [&] { def.make(config, nn::Parameters::random(1)); });
     CHECK(testing::contains(message, key));
   };
-  refused("olmoe", "clip_qkv", 8);
+  refused("falcon", "alibi", true);
+  refused("falcon", "num_ln_in_parallel_attn", 2);
+  refused("minicpm", "num_experts", 8);
+  refused("opt", "do_layer_norm_before", false);
+  refused("opt", "word_embed_proj_dim", 16);
   refused("bailing_moe_v2", "score_function", "softmax");
   refused("bailing_moe_v2", "norm_head", true);
   refused("phi", "qk_layernorm", true);

@@ -3,20 +3,16 @@
 // Loads OLMoE-1B-7B. Differs from Llama by a mixture of experts in place of every feed-forward
 // layer, whose router's softmax is over all experts, and by norms of all query and all key heads at
 // once.
-#include "lib/base/error.h"
 #include "models/decoder_lm.h"
 
 namespace lumen::models {
 namespace olmoe {
 
 std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
-  if (io::find_value(json, "clip_qkv") != nullptr) {
-    fail(ErrorKind::kUnsupported, "clip_qkv ", io::describe(io::find_value(json, "clip_qkv")),
-         ": queries, keys and values that are clipped are not supported; expected null");
-  }
   const nn::DecoderConfig config(json);
   nn::LayerShape layer = plain_layer(config);
   layer.attention.qk_norm = nn::QkNorm::kWhole;
+  layer.attention.clip = clip_of(json);
   layer.experts = experts_of(json, config, "num_experts");
   layer.experts->normalize = io::get_bool(json, "norm_topk_prob", false);
   return std::make_unique<DecoderLm>(json, config, parameters,
@@ -33,6 +29,7 @@ std::vector<io::Json> tiny_configs() {
   io::Json normalized = base;
   normalized["norm_topk_prob"] = true;
   normalized["attention_bias"] = true;
+  normalized["clip_qkv"] = 0.5;
   return {base, normalized};
 }
 

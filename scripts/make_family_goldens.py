@@ -312,6 +312,36 @@ CASES = {
                          "moe_intermediate_size": 12, "n_shared_experts": 2, "n_group": 4,
                          "topk_group": 2, "use_qk_norm": True, "routed_scaling_factor": 2.5,
                          "first_k_dense_replace": 1, "rms_norm_eps": 1e-6}),
+    "exaone": ("Exaone", {"rope_theta": 5e5, "rope_scaling": LLAMA3, "head_dim": 10}),
+    "internlm3": ("InternLM3", {"head_dim": 8, "qkv_bias": True, "bias": True, "rope_scaling": {
+        "rope_type": "dynamic", "factor": 6.0}}),
+    # MiniCPM, which is not in transformers: Granite by other names, with the usual scale of scores.
+    "minicpm": ("Granite", {"embedding_multiplier": 12.0, "residual_multiplier": 1.4 / 2 ** 0.5,
+                            "logits_scaling": 1.6, "attention_multiplier": 8 ** -0.5,
+                            "tie_word_embeddings": True}),
+    "olmo": ("Olmo", {"clip_qkv": 0.8, "attention_bias": True}),
+    "olmo-plain": ("Olmo", {"tie_word_embeddings": True, "num_attention_heads": 4,
+                            "num_key_value_heads": 2, "rope_scaling": YARN}),
+    "olmoe-clipped": ("Olmoe", {"num_experts": 4, "num_experts_per_tok": 2,
+                                "intermediate_size": 12, "clip_qkv": 0.9}),
+    "falcon": ("Falcon", {"bias": True}),
+    "falcon-grouped": ("Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2,
+                                  "num_attention_heads": 6, "hidden_size": 24,
+                                  "tie_word_embeddings": False}),
+    "falcon-one-norm": ("Falcon", {"new_decoder_architecture": True, "num_kv_heads": 3,
+                                   "num_attention_heads": 3, "num_ln_in_parallel_attn": 1,
+                                   "hidden_size": 24, "ffn_hidden_size": 36,
+                                   "rope_theta": 500042.0}),
+    "falcon-sequential": ("Falcon", {"parallel_attn": False, "multi_query": False}),
+    "gpt_bigcode": ("GPTBigCode", {"n_inner": 36}),
+    "gpt_bigcode-many": ("GPTBigCode", {"multi_query": False, "scale_attn_weights": False,
+                                        "activation_function": "gelu", "n_inner": 24,
+                                        "tie_word_embeddings": False}),
+    "gptj": ("GPTJ", {"rotary_dim": 6, "n_inner": 24}),
+    "gptj-whole": ("GPTJ", {"rotary_dim": 4, "num_attention_heads": 4, "n_inner": 36}),
+    "opt": ("OPT", {"ffn_dim": 36}),
+    "opt-plain": ("OPT", {"ffn_dim": 36, "enable_bias": False, "activation_function": "gelu",
+                          "layer_norm_elementwise_affine": False, "tie_word_embeddings": False}),
     "exaone4": ("Exaone4", {"sliding_window": None, "layer_types": [GLOBAL, GLOBAL],
                             "rope_theta": 1e6, "rope_scaling": LLAMA3,
                             "tie_word_embeddings": True}),
@@ -402,11 +432,16 @@ def by_expert(kind, values):
         name = name.replace("gate.moe_statics", "moe_statics")
         if kind == "ExaoneMoe":
             name = name.replace("gate.e_score_correction", "e_score_correction")
-        if kind in ("NemotronH", "Mamba2", "GPTNeoX"):
+        if kind in ("NemotronH", "Mamba2", "GPTNeoX", "Falcon", "GPTBigCode", "GPTJ", "OPT"):
             for own, usual in (("backbone.", "model."), ("model.embeddings.", "model.embed_tokens."),
                                ("model.norm_f.", "model.norm."), ("gpt_neox.", "model."),
                                ("model.embed_in.", "model.embed_tokens."),
-                               ("model.final_layer_norm.", "model.norm.")):
+                               ("model.decoder.", "model."), ("transformer.", "model."),
+                               ("model.final_layer_norm.", "model.norm."),
+                               ("model.ln_f.", "model.norm."), ("model.h.", "model.layers."),
+                               ("model.wte.", "model.embed_tokens."),
+                               ("model.word_embeddings.", "model.embed_tokens."),
+                               (".ln_mlp.", ".input_layernorm.")):
                 name = name.replace(own, usual)
             place, _, last = name.rpartition(".")
         if has_experts:
@@ -468,6 +503,17 @@ def ling_config(config):
         "use_qk_norm": config["use_qk_norm"], "use_qkv_bias": config["attention_bias"]}
 
 
+def minicpm_config(config):
+    same = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+            "num_key_value_heads", "vocab_size", "max_position_embeddings", "rms_norm_eps",
+            "tie_word_embeddings")
+    return {key: config[key] for key in same} | {
+        "model_type": "minicpm", "rope_theta": config["rope_parameters"]["rope_theta"],
+        "scale_emb": config["embedding_multiplier"],
+        "scale_depth": config["residual_multiplier"] * config["num_hidden_layers"] ** 0.5,
+        "dim_model_base": config["hidden_size"] / config["logits_scaling"]}
+
+
 def trained(model):
     return [(name, p) for name, p in parameters(model) if p.requires_grad]
 
@@ -503,6 +549,10 @@ def balance(model, tokens):
     return result | {"loss": torch.stack([routed.aux_loss, loss]), "counts": counts.int()}
 
 
+# Of cases that are computed by another family, whose config is said in the keys of their own.
+OTHER_CONFIGS = {"ling": ling_config, "minicpm": minicpm_config}
+
+
 def main():
     directory = pathlib.Path(sys.argv[1])
     configs, arrays = {}, {}
@@ -511,8 +561,8 @@ def main():
         name = kind + ("TextConfig" if kind in HAVE_TEXT_CONFIGS else "Config")
         config = getattr(transformers, name)(**(COMMON | keys))
         config._attn_implementation = config._experts_implementation = "eager"
-        model = seeing(kind, config) if kind in SEE else getattr(
-            transformers, kind + "ForCausalLM")(config)
+        model = (seeing(kind, config) if kind in SEE
+                 else transformers.AutoModelForCausalLM.from_config(config))
         model = model.double().eval()
         state = dict(parameters(model)) | {
             name: buffer for name, buffer in model.named_buffers()
@@ -528,18 +578,20 @@ def main():
         loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1),
                                                  tokens[:, 1:].flatten(), reduction="sum")
         wanted = {name: parameter for name, parameter in trained(model)
-                  if ".layers.0." in name or name.endswith((".norm_f.weight", "model.norm.weight",
-                                                         "x.final_layer_norm.weight"))}
+                  if ".layers.0." in name or ".h.0." in name or name.endswith((
+                      ".norm_f.weight", "model.norm.weight", ".ln_f.weight",
+                      "x.final_layer_norm.weight", "decoder.final_layer_norm.weight"))}
         gradients = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
-        of_used = {n: g for n, g in zip(wanted, gradients) if g is not None}
+        # Without rotation a bias of keys changes nothing: all that is left of it is rounding.
+        of_used = {n: g for n, g in zip(wanted, gradients)
+                   if g is not None and not (kind == "OPT" and n.endswith("k_proj.bias"))}
         stored = json.loads(config.to_json_string())  # as in a file, where no number is infinite
         configs[label] = stored | {"model_type": config.model_type}
-        is_ling = label == "ling"
-        if is_ling:
-            configs[label] = ling_config(stored)
+        if label in OTHER_CONFIGS:
+            configs[label] = OTHER_CONFIGS[label](stored)
         values = by_expert(kind, state)
         of_weights = by_expert(kind, of_used)
-        if is_ling:
+        if label == "ling":
             values, of_weights = as_ling(values), as_ling(of_weights)
         values |= {f"gradient/{n}": g for n, g in of_weights.items()}
         values |= {f"balance/{n}": g for n, g in by_expert(kind, balance(model, tokens)).items()}

@@ -1,5 +1,6 @@
 #include "lib/io/backbone_names.h"
 
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -9,13 +10,44 @@
 namespace lumen::io {
 namespace {
 
-constexpr std::string_view kModel = "model.", kPart = "language_model.";
+constexpr std::string_view kModel = "model.", kPart = "language_model.", kLayers = "layers.";
 
-// What files of a family call the model and what is there once, with the point behind it.
+// A part of a layer, between points.
+struct PartName {
+  std::string_view own, usual;
+};
+constexpr PartName kExaoneParts[] = {{".attn.attention.out_proj.", ".self_attn.o_proj."},
+                                     {".attn.attention.", ".self_attn."},
+                                     {".ln_1.", ".input_layernorm."},
+                                     {".ln_2.", ".post_attention_layernorm."},
+                                     {".mlp.c_fc_0.", ".mlp.gate_proj."},
+                                     {".mlp.c_fc_1.", ".mlp.up_proj."},
+                                     {".mlp.c_proj.", ".mlp.down_proj."}};
+// Of layers with a norm for each branch, as GGUF has it: that of the mlp is the usual one.
+constexpr PartName kFalconNorms[] = {{".ln_mlp.", ".input_layernorm."}};
+
+bool has_two_norms(const Json& config) {
+  const bool grouped = get_bool(config, "new_decoder_architecture", false);
+  return grouped && get_int(config, "num_ln_in_parallel_attn", 1, 2, 2) == 2;
+}
+
+// What files of a family call the model and what is there once, with the point behind it, and what
+// they call parts of layers.
 struct OwnNames {
-  std::string_view model_type, backbone, embedding, norm, head;
+  std::string_view model_type, backbone, embedding, norm, head, layers = kLayers;
+  std::span<const PartName> parts = {};
+  bool llama_modules = false;  // what transformers and adapters call the parts is the usual
+  bool (*is_meant)(const Json& config) = nullptr;  // null: of all models of the type
 };
 constexpr OwnNames kOwnNames[] = {
+    {"exaone", "transformer.", "wte.", "ln_f.", "lm_head.", "h.", kExaoneParts,
+     /*llama_modules=*/true},
+    {"falcon", "transformer.", "word_embeddings.", "ln_f.", "lm_head.", "h.", kFalconNorms,
+     /*llama_modules=*/false, has_two_norms},
+    {"falcon", "transformer.", "word_embeddings.", "ln_f.", "lm_head.", "h."},
+    {"gpt_bigcode", "transformer.", "wte.", "ln_f.", "lm_head.", "h."},
+    {"gptj", "transformer.", "wte.", "ln_f.", "lm_head.", "h."},
+    {"opt", "model.decoder.", "embed_tokens.", "final_layer_norm.", "lm_head."},
     {"nemotron_h", "backbone.", "embeddings.", "norm_f.", "lm_head."},
     {"mamba2", "backbone.", "embeddings.", "norm_f.", "lm_head."},
     {"gpt_neox", "gpt_neox.", "embed_in.", "final_layer_norm.", "embed_out."},
@@ -29,7 +61,8 @@ bool is_part(const Json& config) {
 const OwnNames* own_names(const Json& config) {
   const std::string type = get_string(config, "model_type", "");
   for (const OwnNames& own : kOwnNames) {
-    if (own.model_type == type) return &own;
+    if (own.model_type != type) continue;
+    if (own.is_meant == nullptr || own.is_meant(config)) return &own;
   }
   return nullptr;
 }
@@ -39,14 +72,24 @@ std::string replaced(const std::string& name, std::string_view front, std::strin
   return name.starts_with(front) ? str(other, name.substr(front.size())) : "";
 }
 
+// `name` with the first of such parts that is in it under its other name.
+std::string with_part(std::string name, std::span<const PartName> parts,
+                      std::string_view PartName::*from, std::string_view PartName::*to) {
+  for (const PartName& part : parts) {
+    const size_t at = name.find(part.*from);
+    if (at != name.npos) return name.replace(at, (part.*from).size(), part.*to);
+  }
+  return name;
+}
+
 std::string usual_name(const OwnNames& own, const std::string& name) {
   for (const std::string_view model : {own.backbone, kModel}) {
     const std::string rest = replaced(name, model, "");
     if (rest.empty()) continue;
     for (const auto& [from, to] :
-         {std::pair(own.embedding, kEmbedding), std::pair(own.norm, kNorm)}) {
-      const std::string once = replaced(rest, from, to);
-      if (!once.empty()) return str(kModel, once);
+         {std::pair(own.embedding, kEmbedding), {own.norm, kNorm}, {own.layers, kLayers}}) {
+      const std::string other = replaced(rest, from, to);
+      if (!other.empty()) return str(kModel, other);
     }
     return str(kModel, rest);
   }
@@ -57,9 +100,9 @@ std::string usual_name(const OwnNames& own, const std::string& name) {
 std::string backbone_name(const OwnNames& own, const std::string& name) {
   const std::string rest = replaced(name, kModel, "");
   for (const auto& [from, to] :
-       {std::pair(kEmbedding, own.embedding), std::pair(kNorm, own.norm)}) {
-    const std::string once = replaced(rest, from, to);
-    if (!once.empty()) return str(own.backbone, once);
+       {std::pair(kEmbedding, own.embedding), {kNorm, own.norm}, {kLayers, own.layers}}) {
+    const std::string other = replaced(rest, from, to);
+    if (!other.empty()) return str(own.backbone, other);
   }
   if (!rest.empty()) return str(own.backbone, rest);
   const std::string head = replaced(name, kHead, own.head);
@@ -74,7 +117,8 @@ bool has_backbone(const Json& config) {
 
 std::string usual_name(const Json& config, std::string name) {
   const OwnNames* own = own_names(config);
-  return own == nullptr ? name : usual_name(*own, name);
+  if (own == nullptr) return name;
+  return with_part(usual_name(*own, name), own->parts, &PartName::own, &PartName::usual);
 }
 
 bool has_own_names(const Json& config) {
@@ -87,8 +131,11 @@ std::string stored_name(const Json& config, std::string name) {
     return str(kModel, kPart, name.substr(kModel.size()));
   }
   const OwnNames* own = own_names(config);
-  if (own == nullptr || (is_addition && name.starts_with(kHead))) return name;
-  const std::string stored = backbone_name(*own, name);
+  if (own == nullptr || (is_addition && (name.starts_with(kHead) || own->llama_modules))) {
+    return name;
+  }
+  const std::string stored =
+      with_part(backbone_name(*own, name), own->parts, &PartName::usual, &PartName::own);
   if (!is_addition || own->model_type != "nemotron_h") return stored;
   const std::string of_module = replaced(stored, own->backbone, kModel);
   return of_module.empty() ? stored : of_module;

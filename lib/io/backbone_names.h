@@ -1,8 +1,9 @@
 // Files of Nemotron-H and Mamba-2 have names of their own for what is called as in Llama here:
 // "backbone.embeddings.weight" is "model.embed_tokens.weight", "backbone.norm_f.weight"
 // "model.norm.weight", and "backbone.layers.…" "model.layers.…". So have those of GPT-NeoX
-// ("gpt_neox.embed_in", "gpt_neox.final_layer_norm", "embed_out"). In models that read more than
-// text the language model is a part.
+// ("gpt_neox.embed_in", "gpt_neox.final_layer_norm", "embed_out"), and older families, whose layers
+// are "transformer.h.…" or "model.decoder.layers.…". In models that read more than text the
+// language model is a part.
 #pragma once
 
 #include <string>

@@ -12,6 +12,9 @@
 
 namespace lumen::io {
 
+// The width of a layer, and, where layers differ, the widths, of which it is the first.
+inline constexpr const char *kWidth = "intermediate_size", *kWidths = "intermediate_sizes";
+
 // set_default of all of these.
 void set_defaults(Json& config, std::initializer_list<std::pair<const char*, Json>> defaults);
 // As set_default where null means something else than an absent key.
@@ -29,6 +32,9 @@ void set_range_of_experts(Json& config, int64_t first, int64_t last);
 using CompleteFamily = void(Json& config);
 // Dense models that mixtures are like (family_defaults.cc).
 CompleteFamily complete_exaone4, complete_hunyuan;
+// Families whose configs have other names (family_defaults_renamed.cc).
+CompleteFamily complete_exaone, complete_falcon, complete_gpt2, complete_gpt_bigcode,
+    complete_gpt_neox, complete_gptj, complete_internlm3, complete_opt;
 // Mixtures of experts (family_defaults_experts.cc).
 CompleteFamily complete_bailing_moe_v2, complete_deepseek_v2, complete_deepseek_v3, complete_dots1,
     complete_ernie4_5_moe, complete_exaone_moe, complete_glm4_moe, complete_glm4_moe_lite,

@@ -36,25 +36,6 @@ void set_layer_types(Json& config, int64_t period, std::string_view most) {
 
 namespace {
 
-// GPT-2's config has names of its own.
-constexpr std::pair<const char*, const char*> kGpt2Keys[] = {
-    {"n_embd", "hidden_size"},
-    {"n_layer", "num_hidden_layers"},
-    {"n_head", "num_attention_heads"},
-    {"n_positions", "max_position_embeddings"},
-    {"n_inner", "intermediate_size"}};
-
-void complete_gpt2(Json& config) {
-  for (const auto& [own, usual] : kGpt2Keys) rename_key(config, own, usual);
-  set_defaults(config, {{"hidden_size", 768},
-                        {"num_hidden_layers", 12},
-                        {"num_attention_heads", 12},
-                        {"max_position_embeddings", 1024},
-                        {"vocab_size", 50257},
-                        {"tie_word_embeddings", true}});
-  set_default(config, "intermediate_size", 4 * get_int(config, "hidden_size", 1, limits::kDim));
-}
-
 // Published configs of Gemma leave out what is as their class has it.
 void complete_any_gemma(Json& config) {
   set_defaults(config, {{"head_dim", 256},
@@ -136,8 +117,6 @@ void read_global_heads(Json& config) {
     if (!common.is_null()) config[global] = common;
   }
 }
-
-constexpr const char *kWidth = "intermediate_size", *kWidths = "intermediate_sizes";
 
 // The widths of layers may be a list there, which is kWidths here unless all are the same.
 void set_widths(Json& config) {
@@ -422,31 +401,6 @@ void complete_phi(Json& config) {
                         {"tie_word_embeddings", false}});
 }
 
-// GPT-NeoX's config has names of its own for how heads rotate.
-constexpr std::pair<const char*, const char*> kGptNeoxKeys[] = {
-    {"rotary_pct", "partial_rotary_factor"}, {"rotary_emb_base", "rope_theta"}};
-constexpr double kMostTheta = 1e12;
-
-// As GPTNeoXConfig has it.
-void complete_gpt_neox(Json& config) {
-  for (const auto& [own, usual] : kGptNeoxKeys) {
-    if (find_value(config, own) != nullptr) get_number(config, own, 0, kMostTheta);
-    rename_key(config, own, usual);
-  }
-  set_defaults(config, {{"vocab_size", 50432},
-                        {"hidden_size", 6144},
-                        {"intermediate_size", 24576},
-                        {"num_hidden_layers", 44},
-                        {"num_attention_heads", 64},
-                        {"hidden_act", "gelu"},
-                        {"max_position_embeddings", 2048},
-                        {"partial_rotary_factor", 0.25},
-                        {"attention_bias", true},
-                        {"tie_word_embeddings", false}});
-  config.erase("head_dim");
-  config["num_key_value_heads"] = Json(config["num_attention_heads"]);
-}
-
 // As StableLmConfig has it.
 void complete_stablelm(Json& config) {
   set_defaults(config, {{"vocab_size", 50304},
@@ -493,6 +447,30 @@ void complete_olmo3(Json& config) {
   set_layer_types(config, 4);
 }
 
+// As OlmoConfig has it, whose norms always have this number.
+void complete_olmo(Json& config) {
+  set_defaults(config, {{"vocab_size", 50304},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 11008},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 32},
+                        {"tie_word_embeddings", false}});
+  config["rms_norm_eps"] = 1e-5;
+}
+
+// As MiniCPMConfig has it, which comes with the files.
+void complete_minicpm(Json& config) {
+  set_defaults(config, {{"vocab_size", 32000},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 11008},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 32},
+                        {"tie_word_embeddings", true},
+                        {"scale_emb", 1},
+                        {"scale_depth", 1},
+                        {"dim_model_base", 1}});
+}
+
 }  // namespace
 
 namespace {
@@ -512,8 +490,10 @@ constexpr Family kFamilies[] = {
     {"dots1", complete_dots1},
     {"ernie4_5", complete_ernie4_5},
     {"ernie4_5_moe", complete_ernie4_5_moe},
+    {"exaone", complete_exaone},
     {"exaone4", complete_exaone4},
     {"exaone_moe", complete_exaone_moe},
+    {"falcon", complete_falcon},
     {"falcon_h1", complete_falcon_h1},
     {"gemma", complete_gemma},
     {"gemma2", complete_gemma2},
@@ -526,20 +506,26 @@ constexpr Family kFamilies[] = {
     {"glm4_moe", complete_glm4_moe},
     {"glm4_moe_lite", complete_glm4_moe_lite},
     {"gpt2", complete_gpt2},
+    {"gpt_bigcode", complete_gpt_bigcode},
     {"gpt_neox", complete_gpt_neox},
     {"gpt_oss", complete_gpt_oss},
+    {"gptj", complete_gptj},
     {"granitemoe", complete_granite_moe},
     {"granitemoehybrid", complete_granite_moe_hybrid},
     {"granitemoeshared", complete_granite_moe},
     {"hunyuan_v1_dense", complete_hunyuan},
     {"hunyuan_v1_moe", complete_hunyuan_moe},
+    {"internlm3", complete_internlm3},
     {"lfm2", complete_lfm2},
     {"lfm2_moe", complete_lfm2_moe},
-    {"minimax_m2", complete_minimax_m2},
     {"mamba2", complete_mamba2},
+    {"minicpm", complete_minicpm},
+    {"minimax_m2", complete_minimax_m2},
     {"nemotron", complete_nemotron},
     {"nemotron_h", complete_nemotron_h},
+    {"olmo", complete_olmo},
     {"olmo3", complete_olmo3},
+    {"opt", complete_opt},
     {"olmoe", complete_olmoe},
     {"phi", complete_phi},
     {"phimoe", complete_phimoe},
@@ -562,30 +548,6 @@ constexpr Family kFamilies[] = {
 void complete_family(std::string_view model_type, Json& config) {
   for (const Family& family : kFamilies) {
     if (family.model_type == model_type) family.complete(config);
-  }
-}
-
-void restore_own_keys(Json& config) {
-  const std::string type = get_string(config, "model_type", "");
-  if (const Json* widths = find(config, kWidths)) {
-    config[kWidth] = Json(*widths);
-    config.erase(kWidths);
-  }
-  if (type == "gpt_neox") {
-    for (const auto& [own, usual] : kGptNeoxKeys) config[own] = Json(config[usual]);
-    for (const char* key :
-         {"rope_theta", "partial_rotary_factor", "num_key_value_heads", "head_dim", "mlp_bias"}) {
-      config.erase(key);
-    }
-  }
-  if (type != "gpt2") return;
-  for (const auto& [own, usual] : kGpt2Keys) {
-    if (const Json* value = find(config, usual)) config[own] = Json(*value);
-    config.erase(usual);
-  }
-  for (const char* key : {"num_key_value_heads", "head_dim", "rope_theta", "rope_scaling",
-                          "rope_interleaved", "attention_bias", "mlp_bias"}) {
-    config.erase(key);
   }
 }
 

@@ -99,6 +99,13 @@ constexpr Renaming kGptNeox[] = {{"attn_qkv", "attention.query_key_value"},
                                  {"attn_output", "attention.dense"},
                                  {"ffn_up", "mlp.dense_h_to_4h"},
                                  {"ffn_down", "mlp.dense_4h_to_h"}};
+// Of layers with two norms that before the mlp is the usual one (backbone_names.cc).
+constexpr Renaming kFalcon[] = {{"attn_norm_2", "ln_attn"},
+                                {"attn_qkv", "self_attention.query_key_value"},
+                                {"attn_output", "self_attention.dense"},
+                                {"ffn_up", "mlp.dense_h_to_4h"},
+                                {"ffn_down", "mlp.dense_4h_to_h"}};
+constexpr Renaming kStarcoderModel[] = {{"position_embd.weight", "model.wpe.weight"}};
 constexpr auto kSeedOss =
     std::to_array<Renaming>({{"post_attention_norm", "post_attention_layernorm"}});
 constexpr Renaming kStablelm[] = {{"attn_q_norm", "self_attn.q_layernorm"},
@@ -375,8 +382,10 @@ constexpr Architecture kArchitectures[] = {
     {"dots1", "dots1", RotaryRows::kHalves, kCorrected},
     {"ernie4_5", "ernie4_5", RotaryRows::kPairs},
     {"ernie4_5-moe", "ernie4_5_moe", RotaryRows::kPairs, kErnieMoe},
+    {"exaone", "exaone", RotaryRows::kHalves},
     {"exaone4", "exaone4", RotaryRows::kHalves, kAfterBranches},
     {"exaone-moe", "exaone_moe", RotaryRows::kHalves, kExaoneMoe},
+    {.name = "falcon", .model_type = "falcon", .own_tensors = kFalcon, .has_layer_norms = true},
     {"falcon-h1", "falcon_h1", RotaryRows::kHalves, kFalconH1, kFalconH1Model},
     {.name = "lfm2",
      .model_type = "lfm2",
@@ -389,6 +398,11 @@ constexpr Architecture kArchitectures[] = {
      .model_tensors = kLfm2Model,
      .keys = LayerKeys::kSome},
     {.name = "mamba2", .model_type = "mamba2", .own_tensors = kMamba2, .keys = LayerKeys::kNone},
+    {"minicpm", "minicpm", RotaryRows::kPairsInGguf},
+    {.name = "olmo",
+     .model_type = "olmo",
+     .rotary = RotaryRows::kPairsInGguf,
+     .has_layer_norms = true},
     {"olmo2", "olmo2", RotaryRows::kHalves, kAfterBranches},
     {"olmoe", "olmoe", RotaryRows::kHalves, kMoe},
     {.name = "nemotron", .model_type = "nemotron", .has_layer_norms = true},
@@ -418,6 +432,12 @@ constexpr Architecture kArchitectures[] = {
     {.name = "stablelm",
      .model_type = "stablelm",
      .own_tensors = kStablelm,
+     .has_layer_norms = true},
+    {.name = "starcoder",
+     .model_type = "gpt_bigcode",
+     .rotary = RotaryRows::kNone,
+     .own_tensors = kGpt2,
+     .model_tensors = kStarcoderModel,
      .has_layer_norms = true},
     {.name = "starcoder2",
      .model_type = "starcoder2",
@@ -515,6 +535,7 @@ std::string without_expert(const std::string& name, int64_t& expert) {
 
 // Models that are called otherwise in Hugging Face, and likewise in GGUF.
 constexpr std::pair<std::string_view, std::string_view> kAlike[] = {
+    {"internlm3", "llama"},
     {"mistral", "llama"},
     {"mixtral", "llama"},
     {"olmo3", "olmo2"},
@@ -623,6 +644,7 @@ bool gguf_reorders_rotary_rows(std::string_view name) {
 }
 
 bool rotates_pairs(std::string_view model_type) {
+  if (model_type == "gptj") return true;  // which has no files
   model_type = type_in_gguf(model_type);
   return std::any_of(
       std::begin(kArchitectures), std::end(kArchitectures), [&](const Architecture& architecture) {

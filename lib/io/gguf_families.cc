@@ -4,6 +4,7 @@
 #include "lib/io/gguf_families.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
@@ -186,6 +187,34 @@ void read_glm4(const ArchitectureKeys&, Json& config) {
   say_rotary_factor(config);
 }
 
+void write_exaone(const Json& config, const KeyWriter&) {
+  for (const char* key : {"attention_bias", "mlp_bias"}) require_no_bias(config, key);
+}
+
+// The number of few digits that gives `quotient` in float32 when `by` divides it, or any.
+double short_dividend(double quotient, double by) {
+  const double rounded = std::round(quotient * by * 1e4) / 1e4;
+  return static_cast<float>(rounded / by) == static_cast<float>(quotient) ? rounded : quotient * by;
+}
+
+// Older files say none of the three numbers, which are those of MiniCPM 2B.
+void read_minicpm(const ArchitectureKeys& keys, Json& config) {
+  const double root = std::sqrt(config["num_hidden_layers"].get<double>());
+  const auto dim = config["hidden_size"].get<double>();
+  config["scale_emb"] = keys.number("embedding_scale", 12);
+  config["scale_depth"] = short_dividend(keys.number("residual_scale", 1.4 / root), root);
+  config["dim_model_base"] = short_dividend(1 / keys.number("logit_scale", dim / 256), dim);
+}
+
+void write_minicpm(const Json& config, const KeyWriter& keys) {
+  require_no_bias(config, "attention_bias");
+  const auto number = [&](const char* key) { return get_number(config, key, 1e-9, 1e9); };
+  const double layers = number("num_hidden_layers");
+  keys.number("embedding_scale", number("scale_emb"));
+  keys.number("residual_scale", number("scale_depth") / std::sqrt(layers));
+  keys.number("logit_scale", number("hidden_size") / number("dim_model_base"));
+}
+
 void read_arcee(const ArchitectureKeys&, Json& config) {
   config["hidden_act"] = "relu2";
 }
@@ -218,11 +247,11 @@ void write_smollm3(const Json& config, const KeyWriter&) {
 // The activation that all files of an architecture have, as they do not say it; the other names
 // mean the same function.
 std::vector<std::string_view> activations_of(std::string_view architecture) {
-  constexpr std::string_view kGelus[] = {"gemma",  "gemma2",     "gemma3", "gemma3n",
-                                         "gemma4", "starcoder2", "phi2",   "gpt2"};
+  constexpr std::string_view kGelus[] = {"gemma",     "gemma2",     "gemma3", "gemma3n", "gemma4",
+                                         "starcoder", "starcoder2", "phi2",   "gpt2"};
   if (architecture.starts_with("nemotron") || architecture == "arcee") return {"relu2"};
   if (architecture == "apertus") return {"xielu"};
-  if (architecture == "gptneox") return {"gelu"};
+  if (architecture == "gptneox" || architecture == "falcon") return {"gelu"};
   if (std::find(std::begin(kGelus), std::end(kGelus), architecture) == std::end(kGelus)) {
     return {"silu", "swish"};
   }
@@ -271,6 +300,11 @@ constexpr Own kOwn[] = {
     {"nemotron", read_nemotron, write_nemotron},
     {"apertus", read_apertus, write_apertus},
     {"arcee", read_arcee, write_arcee},
+    {"exaone", nullptr, write_exaone},
+    {"falcon", read_falcon, write_falcon},
+    {"minicpm", read_minicpm, write_minicpm},
+    {"olmo", read_olmo, write_olmo},
+    {"starcoder", read_starcoder, write_starcoder},
     {"phi2", read_phi2, write_no_more},
     {"command-r", read_cohere, write_cohere},
     {"cohere2", read_cohere2, write_cohere2},

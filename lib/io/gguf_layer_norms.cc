@@ -1,5 +1,5 @@
-// What files of families with layer norms say: GPT-2, StarCoder2, Command R, Nemotron, GPT-NeoX,
-// StableLM and Phi-2. Keys: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+// What files of families with layer norms say: GPT-2, StarCoder, Command R, Nemotron, GPT-NeoX,
+// StableLM, Phi-2, Falcon and OLMo. Keys: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #include "lib/base/limits.h"
 #include "lib/io/gguf_architecture.h"
 #include "lib/io/gguf_families.h"
@@ -43,6 +43,19 @@ void write_gpt2(const Json& config, const KeyWriter&) {
   if (get_bool(config, "scale_attn_by_inverse_layer_idx", false)) {
     cannot_write("gpt2", "scale_attn_by_inverse_layer_idx true", "scale all layers alike");
   }
+}
+
+void read_starcoder(const ArchitectureKeys&, Json& config) {
+  config["hidden_act"] = "gelu_pytorch_tanh";
+  config["multi_query"] = config["num_key_value_heads"] == 1;
+}
+
+void write_starcoder(const Json& config, const KeyWriter&) {
+  if (!get_bool(config, "scale_attn_weights", true)) {
+    cannot_write("starcoder", "scale_attn_weights false", "divide scores by the root of head_dim");
+  }
+  if (get_bool(config, "multi_query", true)) return;
+  cannot_write("starcoder", "multi_query false", "look for all queries before the keys");
 }
 
 void read_starcoder2(const ArchitectureKeys& keys, Json& config) {
@@ -118,6 +131,38 @@ void read_stablelm(const ArchitectureKeys& keys, Json& config) {
 void write_stablelm(const Json& config, const KeyWriter& keys) {
   require_own_output(config);
   keys.set(kParallel, get_bool(config, kParallel, false));
+}
+
+void read_falcon(const ArchitectureKeys& keys, Json& config) {
+  const int64_t kv_heads = config["num_key_value_heads"].get<int64_t>();
+  config["hidden_act"] = "gelu";
+  config["linear_heads_tiled"] = true;
+  config["num_kv_heads"] = kv_heads;
+  const bool two_norms = keys.has_in_layers("attn_norm_2.weight");
+  const bool all = kv_heads == config["num_attention_heads"].get<int64_t>();
+  const bool grouped = two_norms || (kv_heads > 1 && !all);
+  config["new_decoder_architecture"] = grouped;
+  if (!grouped) config["multi_query"] = kv_heads == 1;
+  config["num_ln_in_parallel_attn"] = two_norms ? 2 : 1;
+}
+
+void write_falcon(const Json& config, const KeyWriter&) {
+  require_no_bias(config, "attention_bias");
+  const bool grouped = get_bool(config, "new_decoder_architecture", false);
+  if (grouped || get_bool(config, "parallel_attn", true)) return;
+  cannot_write("falcon", "parallel_attn false", "give the mlp what attention is given");
+}
+
+constexpr const char *kClip = "attention.clamp_kqv", *kClipQkv = "clip_qkv";
+
+void read_olmo(const ArchitectureKeys& keys, Json& config) {
+  if (keys.has(kClip)) config[kClipQkv] = keys.number(kClip);
+}
+
+void write_olmo(const Json& config, const KeyWriter& keys) {
+  require_no_bias(config, "attention_bias");
+  if (find_value(config, kClipQkv) == nullptr) return;
+  keys.number(kClip, get_number(config, kClipQkv, 1e-6, 1e6));
 }
 
 void read_phi2(const ArchitectureKeys&, Json& config) {

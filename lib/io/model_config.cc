@@ -133,7 +133,11 @@ Json normalized_config(Json config, bool has_head) {
 std::string norm_epsilon_key(std::string_view model_type) {
   constexpr std::pair<std::string_view, const char*> kKeys[] = {
       {"gpt2", "layer_norm_epsilon"},
+      {"exaone", "layer_norm_epsilon"},
+      {"falcon", "layer_norm_epsilon"},
+      {"gpt_bigcode", "layer_norm_epsilon"},
       {"gpt_neox", "layer_norm_eps"},
+      {"gptj", "layer_norm_epsilon"},
       {"lfm2", "norm_eps"},
       {"lfm2_moe", "norm_eps"},
       {"nemotron", "norm_eps"},

@@ -177,7 +177,10 @@ bool is_head(std::string_view name) {
 // tells.
 std::string missing_prefix(const NamedArrays& tensors) {
   if (tensors.contains("embed_tokens.weight")) return "model.";
-  if (tensors.contains("wte.weight")) return "transformer.";
+  if (tensors.contains("decoder.embed_tokens.weight")) return "model.";
+  for (const char* name : {"wte.weight", "word_embeddings.weight"}) {
+    if (tensors.contains(name)) return "transformer.";
+  }
   if (tensors.contains("embed_in.weight")) return "gpt_neox.";
   return "";
 }
@@ -194,11 +197,12 @@ NamedArrays with_prefix(NamedArrays tensors) {
   return result;
 }
 
-// Constants that older files of GPT-NeoX hold: causal masks and frequencies.
+// Constants that older files of GPT-NeoX and GPT-J hold: causal masks and frequencies.
 void erase_masks(NamedArrays& tensors) {
   std::erase_if(tensors, [](const auto& tensor) {
     return std::ranges::any_of(
-        std::array{".attention.bias", ".attention.masked_bias", ".rotary_emb.inv_freq"},
+        std::array{".attention.bias", ".attention.masked_bias", ".rotary_emb.inv_freq",
+                   ".attn.bias", ".attn.masked_bias"},
         [&](std::string_view end) { return tensor.first.ends_with(end); });
   });
 }
@@ -374,7 +378,7 @@ ModelFiles open_directory_model(const std::string& directory,
       if (has_backbone(model.config)) {
         model.tensors = with_usual_names(model.config, std::move(model.tensors));
       }
-      if (type == "gpt_neox") erase_masks(model.tensors);
+      if (type == "gpt_neox" || type == "gptj") erase_masks(model.tensors);
       if (type == "stablelm") join_head_norms(model.tensors);
       model.config = classic_config(model.config, model.tensors.contains("lm_head.weight"));
       set_guessing_layers_apart(model.config, model.tensors);

@@ -24,7 +24,7 @@ int64_t rotating_part(const io::Json& config, int64_t head_dim) {
 
 Activation gate_activation(const io::Json& config) {
   const std::vector<std::string> known = {"silu",     "swish",     "gelu", "gelu_pytorch_tanh",
-                                          "gelu_new", "gelu_fast", "relu2"};
+                                          "gelu_new", "gelu_fast", "relu", "relu2"};
   const std::string name = io::get_string(config, "hidden_act", known[0]);
   // That of Apertus has parameters, so that it is none: its layers ask for an nn::Xielu.
   if (name == "xielu" && io::get_string(config, "model_type", "") == "apertus") {
@@ -134,16 +134,19 @@ Tensor SelfAttention::operator()(const Tensor& given, const Pass& pass, int64_t 
   std::vector<Tensor> qkv;
   if (asked < tokens && qkv_.size() > 1) {
     for (const Linear& layer : qkv_) qkv.push_back(layer(qkv.empty() ? last_tokens(x, asked) : x));
-  } else if (shape_.by_heads) {
-    const Tensor all = graph::reshape(qkv_[0](x), {batch, tokens, shape_.heads, 3 * dim});
-    for (int64_t i = 0; i < 3; ++i) qkv.push_back(graph::slice(all, 3, i * dim, (i + 1) * dim));
-    qkv[0] = last_tokens(qkv[0], asked);
+  } else if (shape_.by_groups) {
+    const int64_t of_queries = shape_.heads / shape_.kv_heads * dim, key = of_queries + dim;
+    const Tensor all =
+        graph::reshape(qkv_[0](x), {batch, tokens, shape_.kv_heads, of_queries + 2 * dim});
+    qkv = {last_tokens(graph::slice(all, 3, 0, of_queries), asked),
+           graph::slice(all, 3, of_queries, key), graph::slice(all, 3, key, key + dim)};
   } else {
     qkv = parts_of(qkv_, x, std::span(widths).first(parts));
     qkv[0] = last_tokens(qkv[0], asked);
   }
   auto in_heads = [&](Tensor projected, int64_t count, const std::optional<Norm>& norm) {
     if (norm && shape_.qk_norm == QkNorm::kWhole) projected = (*norm)(projected);
+    if (shape_.clip > 0) projected = ops::clamp(projected, -shape_.clip, shape_.clip);
     return graph::reshape(projected, {batch, projected.dim(1), count, dim});
   };
   const auto placed = [&](Tensor heads, const Tensor& table, const std::optional<Norm>& norm) {
@@ -198,10 +201,16 @@ TokenMixer token_mixer(const Parameters& parameters, const LayerShape& shape) {
   return SelfAttention(parameters / shape.attention.name, shape.attention);
 }
 
+// The place of a part of a layer, which without a name is the layer's own.
+Parameters place_of(const Parameters& layer, const std::string& name) {
+  return name.empty() ? layer : layer / name;
+}
+
 FeedForward feed_forward(const Parameters& parameters, const LayerShape& shape) {
   if (shape.dual_mlp) return DualMlp(parameters, *shape.dual_mlp);
   if (shape.experts) return SparseMlp(parameters / shape.experts->name, *shape.experts);
-  if (shape.plain_mlp) return PlainMlp(parameters / shape.plain_mlp->name, *shape.plain_mlp);
+  if (shape.plain_mlp)
+    return PlainMlp(place_of(parameters, shape.plain_mlp->name), *shape.plain_mlp);
   return GatedMlp(parameters / shape.mlp.name, shape.mlp);
 }
 

@@ -99,7 +99,8 @@ struct AttentionShape {
   bool qkv_bias = false, output_bias = false;
   bool fused = false;  // one product for q, k and v (Phi-3)
   std::string fused_name = "qkv_proj";
-  bool by_heads = false;        // the rows of that are q, k and v of each head (GPT-NeoX)
+  bool by_groups = false;       // the rows of that are, of each head of keys, its queries, its key
+                                // and its value (GPT-NeoX, Falcon)
   bool borrows = false;         // attends to keys and values of another layer, and has none
   bool values_of_keys = false;  // values are what k_proj gives, which there is no v_proj for
   bool gated = false;  // q_proj has for each head, after the query, what its output is multiplied
@@ -108,8 +109,9 @@ struct AttentionShape {
   QkNorm qk_norm = QkNorm::kNone;
   std::string q_norm = "q_norm", k_norm = "k_norm";  // their names
   bool rotates_first = false;                        // norms of heads are of what rotated (Hunyuan)
-  bool value_norm = false;             // values of a head are divided by their root mean square
-  NormShape norm{};                    // of queries and keys
+  bool value_norm = false;  // values of a head are divided by their root mean square
+  NormShape norm{};         // of queries and keys
+  double clip = 0;  // queries, keys and values are brought into ±clip before they rotate; 0: not
   std::optional<double> scale{};       // of q · k; none: 1 / √head_dim
   double in_scale = 1, out_scale = 1;  // what x, and what o_proj gives, is multiplied by
   double cap = 0;                      // of the scaled q · k (ops::soft_cap); 0: none

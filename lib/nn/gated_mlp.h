@@ -50,7 +50,7 @@ struct PlainMlpShape {
   bool bias = false;
   std::string up = "up_proj", down = "down_proj";  // names of the two layers
   bool xielu = false;                              // a Xielu, act_fn, in place of the activation
-  std::string name = "mlp";                        // of the layer, below which they are
+  std::string name = "mlp";  // of the layer, below which they are; "": of the decoder's
 };
 
 // down(activation(up(x))) (Vaswani et al. 2017).

@@ -35,6 +35,14 @@ HeadAxis head_axis(std::string_view part) {
   return part == "A" || part == "A_log" || part == "dt_bias" ? HeadAxis::kRows : HeadAxis::kNone;
 }
 
+// Where in the other order a head is: one of `group` in each of `groups`, of which, where there are
+// some, the `queries` of all come first.
+int64_t tiled_place(int64_t head, int64_t group, int64_t groups, int64_t queries) {
+  const int64_t own = head / group, member = head % group, of_queries = queries / groups;
+  if (member < of_queries) return own * of_queries + member;
+  return queries + (member - of_queries) * groups + own;
+}
+
 }  // namespace
 
 bool has_tiled_heads(const io::Json& config) {
@@ -54,8 +62,9 @@ Array reorder_heads(const Array& tensor, std::string_view name, const io::Json& 
   const auto size = [&](const char* key) { return io::get_int(config, key, 1, limits::kDim); };
   const std::string_view part = part_of(name);
   const bool fused = part.starts_with(kFused);
-  const int64_t groups = size(fused ? "num_attention_heads" : "linear_num_key_heads");
-  const int64_t heads = fused ? 3 * groups : size("linear_num_value_heads");
+  const int64_t groups = size(fused ? "num_key_value_heads" : "linear_num_key_heads");
+  const int64_t queries = fused ? size("num_attention_heads") : 0;
+  const int64_t heads = fused ? queries + 2 * groups : size("linear_num_value_heads");
   const int64_t group = heads / groups;
   // What does not fit is named by the model and by Parameters::check.
   if (group == 1 || heads % groups != 0 || tensor.elements() == 0) return tensor;
@@ -75,7 +84,7 @@ Array reorder_heads(const Array& tensor, std::string_view name, const io::Json& 
   std::copy_n(tensor.data(), first, moved.mutable_data());
   for (int64_t line = 0; line < (by_columns ? rows : 1); ++line) {
     for (int64_t head = 0; head < heads; ++head) {
-      const int64_t tiled = head % group * groups + head / group;
+      const int64_t tiled = tiled_place(head, group, groups, queries);
       const int64_t from = to_tiled ? head : tiled, to = to_tiled ? tiled : head;
       const int64_t start = first + line * row;
       std::copy_n(tensor.data() + start + from * piece, piece,

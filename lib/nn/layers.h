@@ -103,7 +103,14 @@ struct HeadsLayerNorm {
   double eps;
 };
 
-enum class NormKind { kRms, kLayer, kLayerWithoutBias };
+// (x − mean) / √(var + eps) over the last axis, with nothing to learn (OLMo).
+struct PlainLayerNorm {
+  Tensor operator()(const Tensor& x) const { return ops::layer_norm(x, {}, {}, eps); }
+
+  double eps;
+};
+
+enum class NormKind { kRms, kLayer, kLayerWithoutBias, kPlainLayer };
 
 struct NormShape {
   NormKind kind = NormKind::kRms;
@@ -121,9 +128,10 @@ class Norm {
   }
 
  private:
-  using Any = std::variant<RmsNorm, LayerNorm, HeadsLayerNorm>;
+  using Any = std::variant<RmsNorm, LayerNorm, PlainLayerNorm, HeadsLayerNorm>;
   static Any of(const Parameters& parameters, int64_t dim, const NormShape& shape) {
     if (shape.kind == NormKind::kRms) return RmsNorm(parameters, dim, shape.eps, shape.offset);
+    if (shape.kind == NormKind::kPlainLayer) return PlainLayerNorm{shape.eps};
     const bool with_bias = shape.kind == NormKind::kLayer;
     return LayerNorm(parameters, dim, shape.eps, with_bias, shape.offset);
   }

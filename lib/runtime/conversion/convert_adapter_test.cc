@@ -389,18 +389,21 @@ TEST_CASE("an adapter of GPT-2 computes the same with its directory and with its
   CHECK(io::read_json(*options.output + "/adapter_config.json")["fan_in_fan_out"] == true);
 }
 
-TEST_CASE("adapters of Nemotron-H, Mamba-2, Falcon-H1 and GPT-NeoX go to GGUF and back") {
+TEST_CASE("adapters to layers with names of their own go to GGUF and back") {
   for (const auto& [type, layers] :
        {std::pair("nemotron_h",
                   std::vector<std::string>{"0.mixer.in_proj", "1.mixer.up_proj", "2.mixer.k_proj"}),
         {"mamba2", {"0.mixer.in_proj"}},
         {"gpt_neox", {"0.attention.query_key_value", "1.attention.dense", "1.mlp.dense_4h_to_h"}},
+        {"falcon", {"0.self_attention.query_key_value", "1.self_attention.dense"}},
+        {"gpt_bigcode", {"0.attn.c_attn", "1.attn.c_proj", "1.mlp.c_fc"}},
+        {"exaone", {"0.self_attn.q_proj", "1.mlp.down_proj"}},
         {"falcon_h1", {"0.mamba.in_proj", "0.self_attn.k_proj", "1.feed_forward.down_proj"}}}) {
     INFO(type);
     const bool has_multipliers = type == std::string_view("falcon_h1");
     const models::ModelDef& def = models::find_model_def({{"model_type", type}});
     const std::string directory =
-        model_directory(def, def.tiny_configs()[0], text::TokenizerKind::kByteLevelBpe);
+        model_directory(def, tiny_config(type), text::TokenizerKind::kByteLevelBpe);
     const std::string gguf = converted(directory), place = lumen::testing::temporary_directory();
     std::vector<std::string> paths;
     for (const std::string& layer : layers) paths.push_back("model.layers." + layer);
@@ -429,10 +432,13 @@ TEST_CASE("adapters of Nemotron-H, Mamba-2, Falcon-H1 and GPT-NeoX go to GGUF an
     REQUIRE(convert(options) == 0);
     CHECK(relative_error(logits(directory, *options.output), wanted) < 1e-5);
     const auto back = io::read_safetensors(place + "/peft/adapter_model.safetensors")->arrays();
-    const char* const module = type == std::string_view("mamba2")     ? "backbone"
-                               : type == std::string_view("gpt_neox") ? "gpt_neox"
-                                                                      : "model";
-    CHECK(back.contains(str("base_model.model.", module, ".layers.", layers[0], ".lora_A.weight")));
+    const bool older =
+        type == std::string_view("falcon") || type == std::string_view("gpt_bigcode");
+    const char* const module = type == std::string_view("mamba2")     ? "backbone.layers."
+                               : type == std::string_view("gpt_neox") ? "gpt_neox.layers."
+                               : older                                ? "transformer.h."
+                                                                      : "model.layers.";
+    CHECK(back.contains(str("base_model.model.", module, layers[0], ".lora_A.weight")));
     options = {};
     options.model = directory;
     options.output = place + "/merged.gguf";

@@ -135,6 +135,12 @@ inline void make_sayable(io::Json& config) {
     config.erase("linear_heads_tiled");
   }
   if (type == "starcoder2") config.erase("use_bias");
+  if (type == "olmo" || type == "falcon") config.erase("attention_bias");
+  for (const char* key : {"parallel_attn", "scale_attn_weights"}) config.erase(key);
+  if (type == "falcon") config.erase("linear_heads_tiled");
+  if (type == "gpt_bigcode") {
+    config.update({{"multi_query", true}, {"num_key_value_heads", 1}});
+  }
   if (type == "arcee" || type == "apertus") {
     for (const char* key : {"attention_bias", "mlp_bias"}) config.erase(key);
   }
