@@ -132,11 +132,13 @@ TEST_CASE("an unknown rope type or contradictory heads are errors") {
     INFO(key);
     CHECK(kind([&] { nn::DecoderConfig config(bad); }) == 65);
   }
-  io::Json gelu = base;
-  gelu["hidden_act"] = "gelu";
-  CHECK(kind([&] { nn::DecoderConfig config(gelu); }) == 0);
-  gelu["hidden_act"] = "relu";
-  CHECK(kind([&] { nn::DecoderConfig config(gelu); }) == 69);
+  io::Json other = base;
+  for (const char* known : {"gelu", "relu"}) {
+    other["hidden_act"] = known;
+    CHECK(kind([&] { nn::DecoderConfig config(other); }) == 0);
+  }
+  other["hidden_act"] = "elu";
+  CHECK(kind([&] { nn::DecoderConfig config(other); }) == 69);
 }
 
 TEST_CASE("keys and values of all layers lie in one block") {
