@@ -11,7 +11,7 @@
 #include "lib/kernels/group_norm.h"
 #include "lib/kernels/norm.h"
 #include "lib/kernels/norm_backward.h"
-#include "lib/kernels/simd/numbers.h"
+#include "lib/kernels/numbers.h"
 #include "lib/kernels/softmax_columns.h"
 #include "lib/kernels/testing/every_target.h"
 #include "lib/kernels/testing/random_floats.h"

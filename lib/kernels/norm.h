@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "lib/base/pool.h"
-#include "lib/kernels/simd/numbers.h"
+#include "lib/kernels/numbers.h"
 
 namespace lumen::kernels {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "lib/base/round_up.h"
-#include "lib/kernels/simd/numbers.h"
+#include "lib/kernels/numbers.h"
 #include "lib/kernels/simd/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -41,7 +41,7 @@ struct DecoderConfig {
   bool tie_word_embeddings;
   bool attention_bias;       // of q, k, v and o
   int64_t sliding_window;    // 0: none
-  Activation hidden_act;     // of the feed-forward layer: silu, GELU, relu, relu2; of xielu identity
+  Activation hidden_act;     // of feed-forward layers: silu, GELU, relu, relu2; of xielu identity
   double dropout;            // "hidden_dropout": of what layers add, while training
   double attention_dropout;  // of the attention's weights, while training
 };

@@ -7,9 +7,9 @@
 #define LUMEN_KERNELS_ROWS_INL_H_
 #endif
 
+#include "lib/kernels/numbers.h"
 #include "lib/kernels/simd/float16-inl.h"
 #include "lib/kernels/simd/math-inl.h"
-#include "lib/kernels/simd/numbers.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
