@@ -1,4 +1,6 @@
-// Training of additions: PEFT's goldens, and what becomes of an adapter that is trained on.
+#include "lib/runtime/lora_training.h"
+
+// PEFT's goldens, and what becomes of an adapter that is trained on.
 #include <filesystem>
 
 #include "lib/base/relative_error.h"
@@ -6,12 +8,8 @@
 #include "lib/io/safetensors.h"
 #include "lib/io/write_safetensors.h"
 #include "lib/optim/optimizer.h"
-#include "lib/runtime/apply_adapter.h"
-#include "lib/runtime/export_model.h"
 #include "lib/runtime/language_model.h"
-#include "lib/runtime/lora.h"
 #include "lib/runtime/network.h"
-#include "lib/runtime/recipe_fit.h"
 #include "lib/runtime/text_recipes.h"
 #include "lib/runtime/training_step.h"
 #include "models/model.h"
@@ -62,18 +60,12 @@ std::vector<std::string> settings_of(const io::Json& config) {
 // One step after the other of the model in `base` with the adapter in `start`.
 class Training {
  public:
-  Training(const std::string& base, const std::string& start,
-           const std::vector<std::string>& settings)
+  Training(const std::string& base, const std::vector<std::string>& settings)
       : files_(io::open_model(base)) {
     const Recipe recipe =
         read_recipe({"l.toml", text_recipe(kLlama).directory, lora_recipe(base)}, settings);
-    LoraAdapter adapter = read_adapter(start, files_.config);
-    const nn::LoraOptions options = lora_options(recipe, files_.config, &adapter);
-    untie_head(adapter, files_.config, files_.tensors);
-    replace_tensors(adapter.replaced, files_.tensors);
-    parameters_ = parameters_.from_checkpoint(files_.tensors)
-                      .with_trained(recipe.lora.modules_to_save)
-                      .with_lora(options, 1, adapter.tensors, adapter.place);
+    nn::LoraOptions options;
+    parameters_ = frozen_with_additions(recipe, files_.config, files_.tensors, options);
     network_ = make_network(files_.config, parameters_, {});
     models::check_tensors(parameters_);
     std::vector<optim::NamedParameter> named;
@@ -148,7 +140,9 @@ TEST_CASE("steps with additions, with magnitudes or not, and whole modules are P
                                      "config.json", goldens["models"][model]);
     const std::string start = written(below(arrays, name + "/start/"), "adapter_model.safetensors",
                                       "adapter_config.json", golden["config"]);
-    Training training(base, start, settings_of(golden["config"]));
+    std::vector<std::string> settings = settings_of(golden["config"]);
+    settings.push_back("lora.adapter=" + start);
+    Training training(base, settings);
     NamedArrays gradients;
     for (size_t i = 0; i < golden["losses"].size(); ++i) {
       const double loss = training.step(arrays.at("tokens"), i == 0 ? &gradients : nullptr);
@@ -258,6 +252,10 @@ TEST_CASE("an adapter is trained on, and what the recipe says otherwise is refus
                  "--set lora.alpha: 2, and the adapter was trained with 8"));
   CHECK(contains(refused({"lora.dora=true"}, ErrorKind::kUsage),
                  "in the place of the model's own; name 'lm_head' in lora.modules_to_save"));
+  CHECK(contains(refused({"lora.dora=true", "lora.modules_to_save=[\"norm\", \"lm_head\"]",
+                          "lora.targets=up_proj"},
+                         ErrorKind::kUsage),
+                 "has an addition to 'model.layers.0.mlp.down_proj', which lora.targets, exclude"));
   const auto unknown = [&](const std::string& setting) {
     return refusal(ErrorKind::kUsage,
                    [&] { make_task(recipe_of(base, {setting}), {.threads = 1}); });
