@@ -54,6 +54,13 @@ std::string shape_key(const data::Batch& batch) {
 std::unique_ptr<io::ModelFiles> open_base(const Recipe& recipe) {
   if (!recipe.model.path) return nullptr;
   const std::string path = find_base_model(recipe);
+  if (io::is_regular_file(path + "/adapter_config.json") &&
+      !io::is_regular_file(path + "/config.json")) {
+    fail_at_key(recipe, "model.path",
+                str(io::place_of(path), " is a LoRA adapter; name its base model ",
+                    quoted(io::base_of_adapter(path)), " here, and in lora.adapter the adapter, ",
+                    "to go on from it"));
+  }
   if (is_classifier_directory(path)) {
     fail_at_key(recipe, "model.path",
                 str(io::place_of(path), " is a classifier, and a path is for language models; ",

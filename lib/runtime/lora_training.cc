@@ -31,10 +31,8 @@ void go_on_from(const Recipe& recipe, const LoraAdapter& start, nn::LoraOptions&
                 str(recipe.lora.alpha, ", and the adapter was trained with ", alpha));
   }
   bool has_magnitudes = false;
-  std::vector<std::string> layers;
   for (const auto& [name, array] : start.tensors) {
     has_magnitudes = has_magnitudes || name.ends_with(kMagnitude);
-    if (name.ends_with(kLoraA)) layers.push_back(name.substr(0, name.size() - kLoraA.size() - 1));
   }
   if (has_magnitudes != options.dora) {
     fail_at_key(recipe, "lora.dora",
@@ -42,7 +40,7 @@ void go_on_from(const Recipe& recipe, const LoraAdapter& start, nn::LoraOptions&
                                : "true, and the adapter is none of DoRA");
   }
   options.own = start.options.own;
-  if (options.targets.empty()) options.targets = layers;
+  if (options.targets.empty()) options.targets = paths_of_additions(start.tensors);
   for (const auto& [name, array] : start.replaced) {
     if (nn::is_of_module(name, recipe.lora.modules_to_save)) continue;
     const std::string path = name.substr(0, name.rfind('.'));
@@ -148,6 +146,23 @@ void check_trained_modules(const Recipe& recipe, const nn::Parameters& parameter
 
 namespace {
 
+// Whether every group is of one of these layers at least.
+void check_groups(const Recipe& recipe, const std::vector<std::string>& paths) {
+  const std::vector<LoraGroup>& groups = recipe.lora.groups;
+  std::vector<bool> used(groups.size());
+  for (const std::string& path : paths) {
+    const auto first = std::ranges::find_if(
+        groups, [&](const LoraGroup& group) { return matches_pattern(path, group.match); });
+    if (first != groups.end()) used[static_cast<size_t>(first - groups.begin())] = true;
+  }
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (used[i]) continue;
+    fail_at_key(recipe, str("lora.groups[", i, "].match"),
+                str(quoted(groups[i].match), " is of no addition: none is to such a layer, or ",
+                    "earlier groups match it"));
+  }
+}
+
 // Whether PEFT takes the additions to experts among `additions`: it makes one of those to gates and
 // ups, and knows no dropout there.
 void check_experts(const Recipe& recipe, bool have_gates, const NamedArrays& additions) {
@@ -188,6 +203,7 @@ void check_lora_targets(const Recipe& recipe, const std::string& model_type,
          known.empty() ? "" : str("but its output (lora.targets = [\"", known, "\"]) "),
          "that could have an addition; without [lora] all of its weights are trained");
   }
+  check_groups(recipe, paths_of_additions(additions));
   for (const std::string& layer : recipe.lora.exclude) {
     if (chosen.contains(layer)) continue;
     fail_at_key(recipe, "lora.exclude",

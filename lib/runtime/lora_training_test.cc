@@ -235,8 +235,9 @@ TEST_CASE("an adapter is trained on, and what the recipe says otherwise is refus
   CHECK(config["modules_to_save"] == io::Json({"lm_head", "model.norm"}));
   const std::vector<float> before = logits_of(base, first);
   // Nothing is lost on the way there and back.
-  const auto again = make_task(
-      with({"lora.dora=true", "lora.modules_to_save=[\"norm\", \"lm_head\"]"}), {.threads = 1});
+  const auto again =
+      make_task(with({"lora.dora=true", "lora.modules_to_save=[\"model.norm\", \"lm_head\"]"}),
+                {.threads = 1});
   again->export_model(second);
   CHECK(logits_of(base, second) == before);
   CHECK(io::read_json(second + "/adapter_config.json")["rank_pattern"]["down_proj"] == 3);
@@ -256,12 +257,30 @@ TEST_CASE("an adapter is trained on, and what the recipe says otherwise is refus
                           "lora.targets=up_proj"},
                          ErrorKind::kUsage),
                  "has an addition to 'model.layers.0.mlp.down_proj', which lora.targets, exclude"));
+  CHECK(contains(
+      refusal(ErrorKind::kMalformed, [&] { make_task(recipe_of(first, {}), {.threads = 1}); }),
+      "is a LoRA adapter; name its base model '" + base + "' here, and in lora.adapter"));
   const auto unknown = [&](const std::string& setting) {
     return refusal(ErrorKind::kUsage,
                    [&] { make_task(recipe_of(base, {setting}), {.threads = 1}); });
   };
   CHECK(contains(unknown("lora.modules_to_save=embed_token"), "did you mean embed_tokens?"));
+  CHECK(contains(unknown("lora.groups=[{match=\"*q_prj\", rank=3}]"),
+                 "lora.groups[0].match: '*q_prj' is of no addition"));
   CHECK(contains(unknown("lora.exclude=qproj"), "is called 'qproj'; there are down_proj, "));
+}
+
+TEST_CASE("a checkpoint of before a key was known fits what does as by default") {
+  const std::string text =
+      "[model]\npath = \"x\"\n[train]\nsteps = 1\n[lora]\nrank = 8\n"
+      "[[data.train]]\npath = \"a.jsonl\"\n";
+  io::Json before = to_json(read_recipe({"l.toml", "", text}));
+  for (const char* key : {"dora", "exclude", "adapter"}) before["lora"].erase(key);
+  CHECK(incompatible_keys(before, read_recipe({"l.toml", "", text})).empty());
+  CHECK(incompatible_keys(before, read_recipe({"l.toml", "", text}, {"lora.dora=true"})) ==
+        std::vector<std::string>{"lora.dora is absent there and true here"});
+  before["lora"].erase("rank");
+  CHECK_FALSE(incompatible_keys(before, read_recipe({"l.toml", "", text})).empty());
 }
 
 TEST_CASE("what others call keys of recipes is told with ours") {
@@ -271,6 +290,7 @@ TEST_CASE("what others call keys of recipes is told with ours") {
   };
   CHECK(contains(told("use_dora = true\n"),
                  "l.toml:6:1: unknown key 'use_dora' in [lora]; did you mean lora.dora?"));
+  CHECK(contains(told("r = 8\n"), "did you mean lora.rank?"));
   CHECK(contains(told("loraplus_lr_ratio = 16\n"), "did you mean optimizer.groups?"));
   CHECK(contains(refusal(ErrorKind::kUsage,
                          [&] {
