@@ -37,7 +37,7 @@ void go_on_from(const Recipe& recipe, const LoraAdapter& start, nn::LoraOptions&
   if (has_magnitudes != options.dora) {
     fail_at_key(recipe, "lora.dora",
                 has_magnitudes ? "false, and the adapter is one of DoRA"
-                               : "true, and the adapter is none of DoRA");
+                               : "true, and the adapter is one of LoRA");
   }
   options.own = start.options.own;
   if (options.targets.empty()) options.targets = paths_of_additions(start.tensors);
@@ -50,10 +50,6 @@ void go_on_from(const Recipe& recipe, const LoraAdapter& start, nn::LoraOptions&
                     " in lora.modules_to_save"));
   }
 }
-
-}  // namespace
-
-namespace {
 
 // What [lora] adds to the model of this config.json, and so `start`, the adapter that it goes on
 // from, or null: the ranks, scales, magnitudes and, without targets, the layers are to be the same.
