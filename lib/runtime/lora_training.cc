@@ -89,9 +89,11 @@ nn::Parameters frozen_with_additions(const Recipe& recipe, io::Json& config, Nam
     with_context(path, [&] { check_complete(*start, tensors); });
   }
   options = lora_options(recipe, config, start ? &*start : nullptr);
-  LoraAdapter trained;  // what is trained whole has to be alone, as in PEFT
+  LoraAdapter trained;  // what is trained whole has to be alone, as in PEFT, and so a head
   constexpr const char* kHead = "lm_head.weight";
-  if (nn::is_of_module(kHead, whole)) trained.replaced[kHead] = {};
+  if (nn::is_of_module(kHead, whole) || nn::is_of_module(kHead, options.targets)) {
+    trained.replaced[kHead] = {};
+  }
   for (const auto& [name, array] : tensors) {
     if (nn::is_of_module(name, whole)) trained.replaced[name] = array;
   }

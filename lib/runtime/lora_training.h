@@ -11,9 +11,10 @@
 namespace lumen::runtime {
 
 // The parameters of a frozen model of this config and these tensors, with what [lora] trains. It
-// gets a head of its own where that or the embedding is trained whole, and what the adapter that is
-// gone on from has in the place of its tensors. `options` become those of the additions. Throws as
-// read_adapter and check_complete, and where the recipe says otherwise than the adapter.
+// gets a head of its own where that has an addition, or it or the embedding is trained whole, and
+// what the adapter that is gone on from has in the place of its tensors. `options` become those of
+// the additions. Throws as read_adapter and check_complete, and where the recipe says otherwise
+// than the adapter.
 nn::Parameters frozen_with_additions(const Recipe& recipe, io::Json& config, NamedArrays& tensors,
                                      nn::LoraOptions& options);
 

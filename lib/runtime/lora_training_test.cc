@@ -214,6 +214,28 @@ TEST_CASE("DoRA gives as an adapter what it gives merged, and goes on bit by bit
   }
 }
 
+TEST_CASE("a head that is the embedding has an addition of its own") {
+  for (const char* kind : {kLlama, kGpt2}) {
+    INFO(kind);
+    const std::string base = trained_model(kind), adapter = lumen::testing::temporary_directory(),
+                      merged = lumen::testing::temporary_directory();
+    const auto task = make_task(recipe_of(base, {"lora.targets=lm_head"}), {.threads = 1});
+    losses(*task, 3);
+    task->export_model(adapter);
+    const auto whole = make_task(
+        recipe_of(base, {"lora.targets=lm_head", "export.merge_lora=true"}), {.threads = 1});
+    whole->restore(task->state());
+    whole->export_model(merged);
+    const std::vector<float> with = logits_of(base, adapter);
+    CHECK(relative_error(with, logits_of(merged)) < 2e-6);
+    CHECK(relative_error(with, logits_of(base)) > 1e-3);
+    const auto again = make_task(recipe_of(base, {"lora.adapter=" + adapter}), {.threads = 1});
+    const std::string second = lumen::testing::temporary_directory();
+    again->export_model(second);
+    CHECK(logits_of(base, second) == with);
+  }
+}
+
 TEST_CASE("an adapter is trained on, and what the recipe says otherwise is refused") {
   const std::string base = trained_model(kLlama), first = lumen::testing::temporary_directory(),
                     second = lumen::testing::temporary_directory();
