@@ -99,9 +99,9 @@ std::vector<std::string> targets_of(const LoraOptions& lora, const std::string& 
 }  // namespace
 
 bool is_of_module(std::string_view name, const std::vector<std::string>& modules) {
-  name = name.substr(0, name.rfind('.'));
-  name = name.substr(name.rfind('.') + 1);
-  return std::ranges::find(modules, name) != modules.end();
+  const std::string place(name.substr(0, name.rfind('.') + 1));
+  return std::ranges::any_of(modules,
+                             [&](const std::string& module) { return ends_in(place, module); });
 }
 
 LoraOptions::Own LoraOptions::of(const std::string& place) const {

@@ -62,8 +62,8 @@ struct LoraOptions {
 // part that is one; 0 outside of layers.
 int64_t layer_number(std::string_view place);
 
-// Whether the parameter `name` is of a module with one of these last names: "lm_head.weight" of
-// "lm_head".
+// Whether the parameter `name` is of a module whose path ends in one of these names: of "norm" or
+// "model.norm" "model.norm.weight" is.
 bool is_of_module(std::string_view name, const std::vector<std::string>& modules);
 
 // A place in the tree ("model.layers.0."). Cheap to copy; all copies share what was asked for. Not
@@ -99,8 +99,8 @@ class Parameters {
                        const std::string& place = "") const;
   Parameters with_lora(const LoraOptions& options, const NamedArrays& adapter,
                        const std::string& place) const;
-  // The same parameters of a checkpoint, of which those of the modules with these last names
-  // ("embed_tokens", "lm_head") are trained as those of trainable().
+  // The same parameters of a checkpoint, of which those of these modules (is_of_module) are trained
+  // as those of trainable().
   Parameters with_trained(const std::vector<std::string>& modules) const;
   // All parameters with the additions worked into the matrices, under the names of the model
   // without additions. What has an addition or is quantised becomes float32.

@@ -193,6 +193,27 @@ void refuse_inputs(const Recipe& recipe, const std::string& source, const TaskSu
   directory.refuse_inputs(inputs, exported_names());
 }
 
+// Writes the result.
+void publish(const Recipe& recipe, RunDirectory& directory, TrainTask& task, TrainLoop& loop) {
+  if (recipe.exported.weights == "best" && !loop.restore_best()) {
+    tell("warning: there is no best checkpoint; the last weights are the result");
+  }
+  directory.publish([&](const std::string& place) { task.export_model(place); });
+  commit_point("exported");
+}
+
+// The last checkpoint was not written: there may be room for the result, which takes less.
+[[noreturn]] void rescue(const Recipe& recipe, RunDirectory& directory, TrainTask& task,
+                         TrainLoop& loop, const Error& unsaved) {
+  try {
+    publish(recipe, directory, task, loop);
+  } catch (const Error&) {
+    throw unsaved;  // for the same reason
+  }
+  fail(unsaved.kind(), unsaved.what(), "; what was trained is in ", io::place_of(directory.path()),
+       " all the same");
+}
+
 int run(const Recipe& recipe, const std::string& source, const TrainOptions& options,
         const TaskFactory& make) {
   RunDirectory directory(recipe.output_dir, options.force);
@@ -225,16 +246,11 @@ int run(const Recipe& recipe, const std::string& source, const TrainOptions& opt
                             describe_run(recipe, summary, from).dump(2) + "\n");
   announce(recipe, summary, from);
   loop.run();
+  if (loop.unsaved()) rescue(recipe, directory, *task, loop, *loop.unsaved());
   loop.metrics().finish();
 
   const bool stopped = loop.ended_by() == "SIGINT" || loop.ended_by() == "SIGTERM";
-  if (!stopped) {
-    if (recipe.exported.weights == "best" && !loop.restore_best()) {
-      tell("warning: there is no best checkpoint; the last weights are the result");
-    }
-    directory.publish([&](const std::string& place) { task->export_model(place); });
-    commit_point("exported");
-  }
+  if (!stopped) publish(recipe, directory, *task, loop);
   tell(last_line(recipe, loop));
   tell(stopped ? str("stopped by ", loop.ended_by(), "; go on with --resume auto")
                : result_line(recipe));

@@ -193,11 +193,17 @@ LoraAdapter read_adapter(const std::string& path, const io::Json& model_config) 
                                    : adapter_of_directory(path, model_config);
 }
 
+std::vector<std::string> paths_of_additions(const NamedArrays& tensors) {
+  std::vector<std::string> paths;
+  for (const auto& [name, array] : tensors) {
+    if (name.ends_with(kLoraA)) paths.push_back(name.substr(0, name.size() - kLoraA.size() - 1));
+  }
+  return paths;
+}
+
 std::vector<std::string> lora_targets(const NamedArrays& tensors) {
   std::set<std::string> layers;
-  for (const auto& [name, array] : tensors) {
-    if (!name.ends_with(kLoraA)) continue;
-    const std::string path = name.substr(0, name.size() - kLoraA.size() - 1);
+  for (const std::string& path : paths_of_additions(tensors)) {
     layers.insert(path.substr(path.rfind('.') + 1));
   }
   return {layers.begin(), layers.end()};

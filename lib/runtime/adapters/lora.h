@@ -38,6 +38,9 @@ struct LoraAdapter {
 // architecture).
 LoraAdapter read_adapter(const std::string& path, const io::Json& model_config);
 
+// The paths of the layers that have an addition among `tensors`: "model.layers.0.mlp.up_proj", ….
+std::vector<std::string> paths_of_additions(const NamedArrays& tensors);
+
 // The last parts of the names of the layers that have an addition among `tensors`, in order:
 // "q_proj", ….
 std::vector<std::string> lora_targets(const NamedArrays& tensors);

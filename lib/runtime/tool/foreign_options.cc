@@ -139,6 +139,7 @@ constexpr std::pair<std::string_view, const char*> kRecipeKeys[] = {
     {"num_train_epochs", "train.epochs"},
     {"packing", "data.pack"},
     {"per_device_train_batch_size", "train.micro_batch"},
+    {"r", "lora.rank"},
     {"rank_pattern", "lora.groups"},
     {"sample_packing", "data.pack"},
     {"save_steps", "checkpoint.every"},

@@ -32,15 +32,6 @@ NamedArrays stored(const NamedArrays& weights, DType dtype) {
   return result;
 }
 
-// The paths of the layers that have an addition among `tensors`.
-std::vector<std::string> paths_of_additions(const NamedArrays& tensors) {
-  std::vector<std::string> paths;
-  for (const auto& [name, array] : tensors) {
-    if (name.ends_with(kLoraA)) paths.push_back(name.substr(0, name.size() - kLoraA.size() - 1));
-  }
-  return paths;
-}
-
 // What PEFT is to add to: the last parts of the names of layers, or, if some of those are not meant
 // everywhere, all names.
 std::vector<std::string> target_modules(const LoraRecipe& lora, const NamedArrays& tensors) {

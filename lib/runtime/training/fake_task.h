@@ -22,6 +22,7 @@ namespace lumen::runtime::testing {
 
 struct FakeOptions {
   int64_t size = 16;
+  int64_t spare = 0;  // numbers that the optimizer has besides
   int64_t steps_per_epoch = 10;
   double step_milliseconds = 0;
   bool tokens = false;      // a language task
@@ -126,8 +127,9 @@ class FakeTask : public TrainTask {
   }
 
   TaskState state() const override {
+    const Array spare = Array::zeros(DType::kF32, {options_.spare});
     return {{{"line.weight", weights_}},
-            {{"line.weight.momentum", momentum_}},
+            {{"line.weight.momentum", momentum_}, {"spare", spare}},
             {{"steps", steps_}, {"random", random_.offset()}}};
   }
 

@@ -18,8 +18,6 @@
 #include "lib/optim/grad_scaler.h"
 #include "lib/optim/optimizer.h"
 #include "lib/optim/outlier_norms.h"
-#include "lib/runtime/adapters/apply_adapter.h"
-#include "lib/runtime/adapters/lora.h"
 #include "lib/runtime/adapters/stored_layout.h"
 #include "lib/runtime/classify.h"
 #include "lib/runtime/generation/prompt_format.h"
@@ -30,6 +28,7 @@
 #include "lib/runtime/training/describe_sample.h"
 #include "lib/runtime/training/export_model.h"
 #include "lib/runtime/training/least_loss.h"
+#include "lib/runtime/training/lora_training.h"
 #include "lib/runtime/training/recipe_fit.h"
 #include "lib/runtime/training/train_task.h"
 #include "lib/runtime/training/training_data.h"
@@ -55,6 +54,13 @@ std::string shape_key(const data::Batch& batch) {
 std::unique_ptr<io::ModelFiles> open_base(const Recipe& recipe) {
   if (!recipe.model.path) return nullptr;
   const std::string path = find_base_model(recipe);
+  if (io::is_regular_file(path + "/adapter_config.json") &&
+      !io::is_regular_file(path + "/config.json")) {
+    fail_at_key(recipe, "model.path",
+                str(io::place_of(path), " is a LoRA adapter; name its base model ",
+                    quoted(io::base_of_adapter(path)), " here, and in lora.adapter the adapter, ",
+                    "to go on from it"));
+  }
   if (is_classifier_directory(path)) {
     fail_at_key(recipe, "model.path",
                 str(io::place_of(path), " is a classifier, and a path is for language models; ",
@@ -89,8 +95,6 @@ class GraphTask : public TrainTask {
 
  private:
   void build_network();
-  void add_adapter(uint64_t seed);
-  void require_form_in_peft() const;
   void choose_trained();
   void require_memory() const;
   void check_position_scaling();
@@ -196,30 +200,6 @@ void GraphTask::require_memory() const {
        base_ ? "; train additions ([lora]) to it, or a smaller model" : "; make [model] smaller");
 }
 
-// The parameters of the frozen base with what [lora] trains.
-void GraphTask::add_adapter(uint64_t seed) {
-  std::optional<LoraAdapter> start;
-  if (recipe_.lora.adapter) {
-    const std::string path = find_file(recipe_, "lora.adapter", *recipe_.lora.adapter);
-    start = read_adapter(path, config_);
-    with_context(path, [&] { check_complete(*start, base_->tensors); });
-  }
-  lora_ = lora_options(recipe_, config_, start ? &*start : nullptr);
-  LoraAdapter trained;  // what is trained whole has to be alone, as in PEFT
-  for (const auto& [name, array] : base_->tensors) {
-    if (nn::is_of_module(name, recipe_.lora.modules_to_save)) trained.replaced[name] = array;
-  }
-  constexpr const char* kHead = "lm_head.weight";
-  if (nn::is_of_module(kHead, recipe_.lora.modules_to_save)) trained.replaced[kHead] = {};
-  untie_head(trained, config_, base_->tensors);
-  const NamedArrays none;
-  if (start) replace_tensors(start->replaced, base_->tensors);
-  parameters_ =
-      nn::Parameters::from_checkpoint(base_->tensors)
-          .with_trained(recipe_.lora.modules_to_save)
-          .with_lora(lora_, seed, start ? start->tensors : none, start ? start->place : "");
-}
-
 void GraphTask::build_network() {
   const auto seed = static_cast<uint64_t>(recipe_.seed);
   std::string path;
@@ -228,7 +208,7 @@ void GraphTask::build_network() {
   config_ = base_ != nullptr ? base_->config : network_config(recipe_.model, data_.shape());
   require_memory();
   if (recipe_.lora.rank) {
-    add_adapter(seed);
+    parameters_ = frozen_with_additions(recipe_, config_, base_->tensors, lora_);
   } else if (base_ != nullptr) {
     parameters_ = recipe_.model.init == "random" ? nn::Parameters::trainable(seed)
                                                  : nn::Parameters::trainable(base_->tensors);
@@ -242,7 +222,10 @@ void GraphTask::build_network() {
                            .router_aux_loss_coef = recipe_.train.router_aux_loss_coef});
   const models::CausalLm* const lm = network_->language_model();
   check_router_loss(recipe_, lm != nullptr ? lm->used_experts() : 0);
-  with_context(io::place_of(path), [&] { models::check_tensors(parameters_); });
+  with_context(io::place_of(path), [&] {
+    if (recipe_.lora.adapter) check_adapter_taken(recipe_, parameters_);
+    models::check_tensors(parameters_);
+  });
   if (lm != nullptr && data_.tokenizer) {
     PromptFormat(data_.tokenizer, std::nullopt, {})
         .check_vocabulary(lm->vocab_size(), false, recipe_.tokenizer.path.value_or(path));
@@ -250,9 +233,11 @@ void GraphTask::build_network() {
 }
 
 void GraphTask::choose_trained() {
-  check_lora_targets(recipe_, io::get_string(config_, "model_type"), parameters_, weights());
-  check_trained_modules(recipe_, parameters_);
-  if (recipe_.lora.rank && !recipe_.exported.merge_lora) require_form_in_peft();
+  if (recipe_.lora.rank) {
+    check_lora_targets(recipe_, io::get_string(config_, "model_type"), parameters_, weights());
+    check_trained_modules(recipe_, parameters_);
+    if (!recipe_.exported.merge_lora) check_form_in_peft(recipe_, lora_, weights(), exported());
+  }
   for (const auto& [name, tensor] : parameters_.named()) {
     if (tensor.requires_grad()) trained_.push_back({name, tensor});
   }
@@ -541,34 +526,6 @@ ExportedModel GraphTask::exported() const {
   if (recipe_.lora.rank && recipe_.exported.merge_lora) model.weights = parameters_.merged();
   to_hugging_face(model.weights, model.config);
   return model;
-}
-
-// Before anything is trained: what can be trained here and has no form in PEFT.
-void GraphTask::require_form_in_peft() const {
-  const ExportedModel model = exported();
-  const PeftAdapter adapter = peft_adapter(model, recipe_.lora, lora_, "");
-  const auto refuse = [&](const char* key, const std::string& why) {
-    fail_at_key(recipe_, key, why);
-  };
-  if (lora_.dora && adapter.config.contains("target_parameters")) {
-    refuse("lora.dora",
-           str("PEFT makes no DoRA of ", adapter.config["target_parameters"][0].get<std::string>(),
-               ", a parameter there; leave it out (lora.targets, lora.exclude)"));
-  }
-  for (const auto& [name, array] : adapter.tensors) {
-    if (!name.ends_with(kLoraA)) continue;
-    const std::string place = name.substr(0, name.size() - kLoraA.size());
-    if (lora_.dora && !adapter.tensors.contains(str(place, kMagnitude))) {
-      refuse("lora.dora", str(quoted(place.substr(0, place.size() - 1)),
-                              ", one layer in PEFT, is several here, of which no DoRA is made; "
-                              "leave it out, or say export.merge_lora = true"));
-    }
-  }
-  const bool are_alike = lora_.groups.empty() && lora_.own.empty();
-  if (are_alike || model.weights.size() == weights().size()) return;
-  refuse("lora.groups",
-         "layers that are one in PEFT are several here, which take one rank and alpha "
-         "for all; leave the groups out, or say export.merge_lora = true");
 }
 
 void GraphTask::export_model(const std::string& directory) {

@@ -1,4 +1,6 @@
-// Training of additions: PEFT's goldens, and what becomes of an adapter that is trained on.
+#include "lib/runtime/training/lora_training.h"
+
+// PEFT's goldens, and what becomes of an adapter that is trained on.
 #include <filesystem>
 
 #include "lib/base/relative_error.h"
@@ -6,12 +8,8 @@
 #include "lib/io/safetensors.h"
 #include "lib/io/write_safetensors.h"
 #include "lib/optim/optimizer.h"
-#include "lib/runtime/adapters/apply_adapter.h"
-#include "lib/runtime/adapters/lora.h"
 #include "lib/runtime/generation/language_model.h"
-#include "lib/runtime/training/export_model.h"
 #include "lib/runtime/training/network.h"
-#include "lib/runtime/training/recipe_fit.h"
 #include "lib/runtime/training/text_recipes.h"
 #include "lib/runtime/training/training_step.h"
 #include "models/model.h"
@@ -62,18 +60,12 @@ std::vector<std::string> settings_of(const io::Json& config) {
 // One step after the other of the model in `base` with the adapter in `start`.
 class Training {
  public:
-  Training(const std::string& base, const std::string& start,
-           const std::vector<std::string>& settings)
+  Training(const std::string& base, const std::vector<std::string>& settings)
       : files_(io::open_model(base)) {
     const Recipe recipe =
         read_recipe({"l.toml", text_recipe(kLlama).directory, lora_recipe(base)}, settings);
-    LoraAdapter adapter = read_adapter(start, files_.config);
-    const nn::LoraOptions options = lora_options(recipe, files_.config, &adapter);
-    untie_head(adapter, files_.config, files_.tensors);
-    replace_tensors(adapter.replaced, files_.tensors);
-    parameters_ = parameters_.from_checkpoint(files_.tensors)
-                      .with_trained(recipe.lora.modules_to_save)
-                      .with_lora(options, 1, adapter.tensors, adapter.place);
+    nn::LoraOptions options;
+    parameters_ = frozen_with_additions(recipe, files_.config, files_.tensors, options);
     network_ = make_network(files_.config, parameters_, {});
     models::check_tensors(parameters_);
     std::vector<optim::NamedParameter> named;
@@ -148,7 +140,9 @@ TEST_CASE("steps with additions, with magnitudes or not, and whole modules are P
                                      "config.json", goldens["models"][model]);
     const std::string start = written(below(arrays, name + "/start/"), "adapter_model.safetensors",
                                       "adapter_config.json", golden["config"]);
-    Training training(base, start, settings_of(golden["config"]));
+    std::vector<std::string> settings = settings_of(golden["config"]);
+    settings.push_back("lora.adapter=" + start);
+    Training training(base, settings);
     NamedArrays gradients;
     for (size_t i = 0; i < golden["losses"].size(); ++i) {
       const double loss = training.step(arrays.at("tokens"), i == 0 ? &gradients : nullptr);
@@ -220,6 +214,28 @@ TEST_CASE("DoRA gives as an adapter what it gives merged, and goes on bit by bit
   }
 }
 
+TEST_CASE("a head that is the embedding has an addition of its own") {
+  for (const char* kind : {kLlama, kGpt2}) {
+    INFO(kind);
+    const std::string base = trained_model(kind), adapter = lumen::testing::temporary_directory(),
+                      merged = lumen::testing::temporary_directory();
+    const auto task = make_task(recipe_of(base, {"lora.targets=lm_head"}), {.threads = 1});
+    losses(*task, 3);
+    task->export_model(adapter);
+    const auto whole = make_task(
+        recipe_of(base, {"lora.targets=lm_head", "export.merge_lora=true"}), {.threads = 1});
+    whole->restore(task->state());
+    whole->export_model(merged);
+    const std::vector<float> with = logits_of(base, adapter);
+    CHECK(relative_error(with, logits_of(merged)) < 2e-6);
+    CHECK(relative_error(with, logits_of(base)) > 1e-3);
+    const auto again = make_task(recipe_of(base, {"lora.adapter=" + adapter}), {.threads = 1});
+    const std::string second = lumen::testing::temporary_directory();
+    again->export_model(second);
+    CHECK(logits_of(base, second) == with);
+  }
+}
+
 TEST_CASE("an adapter is trained on, and what the recipe says otherwise is refused") {
   const std::string base = trained_model(kLlama), first = lumen::testing::temporary_directory(),
                     second = lumen::testing::temporary_directory();
@@ -241,8 +257,9 @@ TEST_CASE("an adapter is trained on, and what the recipe says otherwise is refus
   CHECK(config["modules_to_save"] == io::Json({"lm_head", "model.norm"}));
   const std::vector<float> before = logits_of(base, first);
   // Nothing is lost on the way there and back.
-  const auto again = make_task(
-      with({"lora.dora=true", "lora.modules_to_save=[\"norm\", \"lm_head\"]"}), {.threads = 1});
+  const auto again =
+      make_task(with({"lora.dora=true", "lora.modules_to_save=[\"model.norm\", \"lm_head\"]"}),
+                {.threads = 1});
   again->export_model(second);
   CHECK(logits_of(base, second) == before);
   CHECK(io::read_json(second + "/adapter_config.json")["rank_pattern"]["down_proj"] == 3);
@@ -258,12 +275,34 @@ TEST_CASE("an adapter is trained on, and what the recipe says otherwise is refus
                  "--set lora.alpha: 2, and the adapter was trained with 8"));
   CHECK(contains(refused({"lora.dora=true"}, ErrorKind::kUsage),
                  "in the place of the model's own; name 'lm_head' in lora.modules_to_save"));
+  CHECK(contains(refused({"lora.dora=true", "lora.modules_to_save=[\"norm\", \"lm_head\"]",
+                          "lora.targets=up_proj"},
+                         ErrorKind::kUsage),
+                 "has an addition to 'model.layers.0.mlp.down_proj', which lora.targets, exclude"));
+  CHECK(contains(
+      refusal(ErrorKind::kMalformed, [&] { make_task(recipe_of(first, {}), {.threads = 1}); }),
+      "is a LoRA adapter; name its base model '" + base + "' here, and in lora.adapter"));
   const auto unknown = [&](const std::string& setting) {
     return refusal(ErrorKind::kUsage,
                    [&] { make_task(recipe_of(base, {setting}), {.threads = 1}); });
   };
   CHECK(contains(unknown("lora.modules_to_save=embed_token"), "did you mean embed_tokens?"));
+  CHECK(contains(unknown("lora.groups=[{match=\"*q_prj\", rank=3}]"),
+                 "lora.groups[0].match: '*q_prj' is of no addition"));
   CHECK(contains(unknown("lora.exclude=qproj"), "is called 'qproj'; there are down_proj, "));
+}
+
+TEST_CASE("a checkpoint of before a key was known fits what does as by default") {
+  const std::string text =
+      "[model]\npath = \"x\"\n[train]\nsteps = 1\n[lora]\nrank = 8\n"
+      "[[data.train]]\npath = \"a.jsonl\"\n";
+  io::Json before = to_json(read_recipe({"l.toml", "", text}));
+  for (const char* key : {"dora", "exclude", "adapter"}) before["lora"].erase(key);
+  CHECK(incompatible_keys(before, read_recipe({"l.toml", "", text})).empty());
+  CHECK(incompatible_keys(before, read_recipe({"l.toml", "", text}, {"lora.dora=true"})) ==
+        std::vector<std::string>{"lora.dora is absent there and true here"});
+  before["lora"].erase("rank");
+  CHECK_FALSE(incompatible_keys(before, read_recipe({"l.toml", "", text})).empty());
 }
 
 TEST_CASE("what others call keys of recipes is told with ours") {
@@ -273,6 +312,7 @@ TEST_CASE("what others call keys of recipes is told with ours") {
   };
   CHECK(contains(told("use_dora = true\n"),
                  "l.toml:6:1: unknown key 'use_dora' in [lora]; did you mean lora.dora?"));
+  CHECK(contains(told("r = 8\n"), "did you mean lora.rank?"));
   CHECK(contains(told("loraplus_lr_ratio = 16\n"), "did you mean optimizer.groups?"));
   CHECK(contains(refusal(ErrorKind::kUsage,
                          [&] {

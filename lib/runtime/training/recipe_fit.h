@@ -7,9 +7,7 @@
 #include <vector>
 
 #include "lib/io/model_files.h"
-#include "lib/nn/parameters.h"
 #include "lib/optim/optimizer.h"
-#include "lib/runtime/adapters/lora.h"
 #include "lib/runtime/training/recipe.h"
 
 namespace lumen::runtime {
@@ -30,20 +28,6 @@ void check_evaluation(const Recipe& recipe, bool has_data);
 // Whether the model has experts, of which a token goes through `used_experts` (0: it has none), if
 // the recipe weighs their even use.
 void check_router_loss(const Recipe& recipe, int64_t used_experts);
-
-// What [lora] adds to the model of this config.json, and so `start`, the adapter that it goes on
-// from, or null: the ranks, scales, magnitudes and, without targets, the layers are to be the same.
-nn::LoraOptions lora_options(const Recipe& recipe, const io::Json& config,
-                             const LoraAdapter* start);
-
-// Whether every module that [lora] trains whole is one of the model.
-void check_trained_modules(const Recipe& recipe, const nn::Parameters& parameters);
-
-// Whether every target of [lora] got an addition, and there is one, and PEFT takes those of
-// experts. `parameters` are those of a model of type `model_type`, `additions` the tensors of what
-// was added to them.
-void check_lora_targets(const Recipe& recipe, const std::string& model_type,
-                        const nn::Parameters& parameters, const NamedArrays& additions);
 
 // [optimizer], of which every group and every name without decay is of some of `parameters`.
 optim::OptimizerConfig optimizer_config(const Recipe& recipe,

@@ -334,7 +334,7 @@ RecipeTable lora_table(LoraRecipe& l) {
   t.key("dora", l.dora, any(), "DoRA: the lengths of the weight's rows are trained apart")
       .only_with("rank");
   t.key("modules_to_save", l.modules_to_save, {.min_items = 1},
-        "what is trained whole besides, by its name: embed_tokens, lm_head, norm")
+        "what is trained whole besides, by the end of its path: embed_tokens, lm_head, norm")
       .only_with("rank");
   t.key("adapter", l.adapter, any(),
         "PEFT directory, or GGUF file, whose additions are trained on (new ones)")

@@ -296,8 +296,13 @@ void TrainLoop::run() {
     ended_by_ = done() ? budget_name() : "early stop";
   }
   if (ended && !is_sound()) diverge("loss or weights at the end are not finite");
-  save(true);
-  if (ended) {
+  try {
+    save(true);
+  } catch (const Error& error) {
+    if (!ended) throw;
+    unsaved_ = error;  // there may be room for the result
+  }
+  if (ended && !unsaved_) {
     prune_pending_ = true;  // also where an earlier start saved this, and was killed behind that
     confirm_checkpoint();
   }

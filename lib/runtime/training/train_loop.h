@@ -63,14 +63,16 @@ class TrainLoop {
 
   // Trains to the end of the budget, an early stop, or a signal, and saves; a signal ends an
   // evaluation too. Throws Error: kDiverged after train.max_nonfinite steps in a row without a
-  // finite loss, or if at the end the loss or the weights are not finite, kIo if the last
-  // checkpoint cannot be written; what was saved before stays.
+  // finite loss, or if at the end the loss or the weights are not finite, kIo if the checkpoint at
+  // a signal cannot be written; what was saved before stays.
   void run();
 
   const LoopState& state() const { return state_; }
   int64_t total_steps() const { return total_; }
   // What ended it: "epochs", "steps", "tokens", "time", "early stop", "SIGINT", "SIGTERM".
   const std::string& ended_by() const { return ended_by_; }
+  // Why the checkpoint at the end was not written; none if it was.
+  const std::optional<Error>& unsaved() const { return unsaved_; }
   // The newest checkpoint; "" if there is none.
   const std::string& checkpoint() const { return saved_.path; }
   Metrics& metrics() { return metrics_; }
@@ -130,6 +132,7 @@ class TrainLoop {
   bool prune_pending_ = false;
   std::set<int64_t> whole_;  // steps of checkpoints that were read back
   std::string ended_by_;
+  std::optional<Error> unsaved_;
 };
 
 // Kills the process with SIGKILL at a named point, for tests: LUMEN_TEST_KILL_AT = "renamed" or,

@@ -336,6 +336,23 @@ TEST_CASE("where the best checkpoint is damaged, the last weights are exported")
   CHECK(fs::exists(place.out("model.safetensors")));
 }
 
+TEST_CASE("without room for the last checkpoint the result, which takes less, is written") {
+  const Place place;
+  FakeOptions wide;
+  wide.size = 2000;
+  wide.spare = 5000;
+  REQUIRE(place.run("", wide, "step:16").signal == SIGKILL);
+  const auto before = place.checkpoints();
+  const TrainOutcome outcome =
+      TrainProcess(place.options("auto"), fake_factory(wide), {.file_limit = 12'000}).finish();
+  require_error(outcome, 74, "the last good one is " + place.out("checkpoints/step-14"));
+  CHECK(contains(outcome.err, "; what was trained is in "));
+  CHECK(place.checkpoints() == before);
+  const std::string result = io::read_file(place.out("model.safetensors"), 1'000'000);
+  REQUIRE(place.run("auto", wide).exit_code == 0);
+  CHECK(io::read_file(place.out("model.safetensors"), 1'000'000) == result);
+}
+
 TEST_CASE("a full disk is said in one sentence and leaves the good checkpoints") {
   const Place place;
   FakeOptions large;
