@@ -2,7 +2,7 @@
 //
 // Loads Llama 2, 3, 3.1, 3.2, TinyLlama, SmolLM2, Mistral 7B (Jiang et al. 2023), whose only
 // difference is a sliding window, Ministral 3 (Mistral AI 2025), which scales the queries of long
-// texts (nn::Rope::query_beta), and what differs by names and defaults alone: EXAONE 3 and 3.5 (LG
+// texts (nn::QueryTemperature), and what differs by names and defaults alone: EXAONE 3 and 3.5 (LG
 // AI Research 2024), InternLM3 (2025). The baseline of the zoo: pre-norm decoder, grouped-query
 // attention without biases, rotary positions (Llama 3.1 and later: scaled), SwiGLU, output head
 // tied to the embedding or not.

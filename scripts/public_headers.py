@@ -13,7 +13,7 @@ PRIVATE = {
     "lib/io/fuzz/fuzzing.h",
     "lib/io/coded_matrix.h", "lib/io/family_completions.h", "lib/io/family_defaults.h",
     "lib/io/fused_experts.h",
-    "lib/io/gguf_architecture.h", "lib/io/gguf_families.h", "lib/io/gguf_keys.h",
+    "lib/io/gguf_architecture.h", "lib/io/gguf_families.h", "lib/io/gguf_keys.h", "lib/io/internlm2.h",
     "lib/io/model_formats.h", "lib/io/packed_layer.h",
     "lib/io/test_clock.h", "lib/io/test_directories.h", "lib/io/test_files.h",
     "lib/kernels/amx_emulation.h", "lib/kernels/every_target.h",

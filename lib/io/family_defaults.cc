@@ -480,6 +480,7 @@ struct Family {
   void (*complete)(Json& config);
 };
 constexpr Family kFamilies[] = {
+    {"afmoe", complete_afmoe},
     {"apertus", complete_apertus},
     {"arcee", complete_arcee},
     {"bailing_moe_v2", complete_bailing_moe_v2},
@@ -518,6 +519,7 @@ constexpr Family kFamilies[] = {
     {"internlm3", complete_internlm3},
     {"lfm2", complete_lfm2},
     {"lfm2_moe", complete_lfm2_moe},
+    {"llama4_text", complete_llama4},
     {"mamba2", complete_mamba2},
     {"minicpm", complete_minicpm},
     {"minimax_m2", complete_minimax_m2},
