@@ -563,6 +563,7 @@ std::string without_expert(const std::string& name, int64_t& expert) {
 // Models that are called otherwise in Hugging Face, and likewise in GGUF.
 constexpr std::pair<std::string_view, std::string_view> kAlike[] = {
     {"internlm3", "llama"},
+    {"iquestcoder", "llama"},
     {"mistral", "llama"},
     {"mixtral", "llama"},
     {"olmo3", "olmo2"},
@@ -671,7 +672,7 @@ bool gguf_reorders_rotary_rows(std::string_view name) {
 }
 
 bool rotates_pairs(std::string_view model_type) {
-  if (model_type == "gptj") return true;  // which has no files
+  if (model_type == "gptj" || model_type == "helium") return true;  // which have no files
   model_type = type_in_gguf(model_type);
   return std::any_of(
       std::begin(kArchitectures), std::end(kArchitectures), [&](const Architecture& architecture) {
