@@ -53,6 +53,7 @@ std::vector<io::Json> tiny_configs() {
   internlm["head_dim"] = 16;
   io::Json iquest = base, helium = base, cwm = llama3;
   iquest["model_type"] = "iquestcoder";
+  iquest["head_dim"] = 16;
   helium["model_type"] = "helium";
   helium.update({{"attention_bias", true}, {"rope_interleaved", true}});
   cwm.update({{"model_type", "cwm"},

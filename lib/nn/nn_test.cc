@@ -135,7 +135,7 @@ TEST_CASE("an unknown rope type or contradictory heads are errors") {
   io::Json gelu = base;
   gelu["hidden_act"] = "gelu";
   CHECK(kind([&] { nn::DecoderConfig config(gelu); }) == 0);
-  gelu["hidden_act"] = "relu";
+  gelu["hidden_act"] = "tanh";
   CHECK(kind([&] { nn::DecoderConfig config(gelu); }) == 69);
 }
 
