@@ -259,6 +259,7 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
       logit_cap_(shape.logit_cap),
       embed_tokens_(parameters_of(all, config) / "model" / "embed_tokens", config.vocab_size,
                     config.hidden_size),
+      temperature_(shape.temperature),
       rope_(json, shape.rotary_dim > 0 ? shape.rotary_dim : config.rotary_dim),
       norm_(all / "model" / shape.norm, config.hidden_size, shape.layer(0).norm),
       lm_head_(config.tie_word_embeddings
@@ -278,7 +279,7 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
     layer_embedding_.emplace(parameters / "model", *shape.layer_embedding);
   }
   if (shape.altup) altup_.emplace(parameters / "model", *shape.altup);
-  if (rope_.query_beta > 0 && config.rotary_dim != config.head_dim) {
+  if (rope_.temperature.beta > 0 && config.rotary_dim != config.head_dim) {
     fail(ErrorKind::kUnsupported, "llama_4_scaling_beta with heads of which only a part rotates");
   }
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
@@ -341,10 +342,18 @@ Tensor DecoderLm::run_all(const Tensor& tokens, const Tensor& position, nn::KvCa
   const int64_t count = tokens.dim(1);
   const int64_t positions = cache ? cache->shape().context : count;
   auto pass_with = [&](const nn::Rope* rope) -> nn::Pass {
-    if (rope == nullptr) return {position, {}, {}, rope, cache, training.segments};
+    if (rope == nullptr) {
+      const Tensor scale = temperature_.of(position, count, training.positions, positions);
+      return {position, {}, {}, scale, rope, cache, training.segments};
+    }
     const Tensor table = rope->table(position, count);
-    return {position, table, rope->query_table(table, position, training.positions, positions),
-            rope,     cache, training.segments};
+    return {position,
+            table,
+            rope->query_table(table, position, training.positions, positions),
+            {},
+            rope,
+            cache,
+            training.segments};
   };
   const nn::Pass global = pass_with(&rope_);
   const nn::Pass local = pass_with(local_rope_ ? &*local_rope_ : nullptr);
@@ -376,6 +385,9 @@ Tensor DecoderLm::run_all(const Tensor& tokens, const Tensor& position, nn::KvCa
       if (pass.rope != nullptr) {
         pass.query_table =
             pass.rope->query_table(pass.rope->table(first, asked), first, {}, positions);
+      }
+      if (pass.query_scale.defined()) {
+        pass.query_scale = nn::last_tokens(pass.query_scale, asked);
       }
       if (layer_embedding_) pass.layer_input = nn::last_tokens(pass.layer_input, asked);
       (i == last_to_keep_ ? pass.asked_position : pass.position) = first;

@@ -29,6 +29,7 @@ struct DecoderShape {
     int64_t offset = 0;  // as of nn::LearnedPositions
   };
   std::optional<Positions> positions{};
+  nn::QueryTemperature temperature{};  // of layers with Rotation::kNone
   int64_t rotary_dim = 0;  // of heads with Rotation::kGlobal; 0: the config's, as of the others
   std::optional<nn::PerLayerEmbeddingShape> layer_embedding{};
   std::optional<nn::AltUpShape> altup{};  // of all layers, which are between its ends
@@ -142,6 +143,7 @@ class DecoderLm : public CausalLm {
   int64_t used_experts_ = 0;
   nn::Embedding embed_tokens_;
   std::optional<nn::LearnedPositions> positions_;
+  nn::QueryTemperature temperature_;
   nn::Rope rope_;
   std::optional<nn::Rope> local_rope_;
   std::optional<nn::PerLayerEmbedding> layer_embedding_;

@@ -152,7 +152,7 @@ class Gpt2 : public CausalLm {
  private:
   Tensor run_all(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
                  const Training& training, int64_t asked) const {
-    nn::Pass pass = {position, {}, {}, nullptr, cache, training.segments};
+    nn::Pass pass = {position, {}, {}, {}, nullptr, cache, training.segments};
     const Tensor positions = wpe_(position, tokens.dim(1), training.positions);
     Tensor x = nn::dropout(ops::add(wte_(tokens), positions), config_.embd_pdrop);
     for (size_t i = 0; i < blocks_.size(); ++i) {

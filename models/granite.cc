@@ -6,7 +6,8 @@
 // 3 have a mixture of experts in place of every feed-forward layer, weighted by a softmax over
 // those that a token goes through, and some beside it a feed-forward layer that all tokens go
 // through, which in Granite 4.0 may be alone. Granite 4.0 H has Mamba-2 in place of attention in
-// most layers, and no rotation in the others.
+// most layers, and no rotation in the others. HyperCLOVA X SEED Think (Naver 2025) has norms behind
+// the branches, too, and multiplies logits by what is a divisor of Granite's.
 #include <algorithm>
 #include <cmath>
 
@@ -76,10 +77,15 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
   layer.attention.scale = multiplier("attention_multiplier");
   layer.mlp.bias = io::get_bool(json, "mlp_bias", false);
   layer.residual_scale = multiplier("residual_multiplier");
+  const bool is_clova = io::get_string(json, "model_type") == "hyperclovax";
+  if (is_clova && io::get_bool(json, "use_post_norm", true)) {
+    layer.norms.after_attention = "post_norm1";
+    layer.norms.after_mlp = "post_norm2";
+  }
   const bool hybrid = is_hybrid(json);
   if (hybrid && io::expert_count(json) == 0) {
     set_dense(json, layer);
-  } else if (io::get_string(json, "model_type") != "granite") {
+  } else if (io::get_string(json, "model_type") != "granite" && !is_clova) {
     set_experts(json, config, layer);
   }
   std::vector<bool> has_mamba(static_cast<size_t>(config.num_hidden_layers), false);
@@ -93,7 +99,8 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
           .layer = [=](int64_t i) { return has_mamba[static_cast<size_t>(i)] ? mamba : layer; },
           .rotation = [=](int64_t) { return rotation; },
           .embedding_scale = multiplier("embedding_multiplier"),
-          .logit_scale = 1 / multiplier("logits_scaling")});
+          .logit_scale =
+              is_clova ? multiplier("logits_scaling") : 1 / multiplier("logits_scaling")});
 }
 
 // Of Granite 4.0: experts, and dense; of all layers attention.
@@ -162,13 +169,17 @@ std::vector<io::Json> tiny_configs() {
                  {"num_experts_per_tok", 3},
                  {"attention_bias", true},
                  {"tie_word_embeddings", false}});
+  io::Json clova = biased;
+  clova["model_type"] = "hyperclovax";
+  clova["rope_interleaved"] = false;
   std::vector<io::Json> all = {base, biased, mixture, shared};
   for (io::Json& hybrid : tiny_hybrids(mixture)) all.push_back(std::move(hybrid));
+  all.push_back(std::move(clova));
   return all;
 }
 
 constexpr std::string_view kModelTypes[] = {"granite", "granitemoe", "granitemoeshared",
-                                            "granitemoehybrid"};
+                                            "granitemoehybrid", "hyperclovax"};
 
 }  // namespace granite
 

@@ -65,6 +65,7 @@ std::vector<io::Json> tiny_configs() {
   other.update({{"use_qkv_bias", true},
                 {"use_bias", true},
                 {"use_qk_norm", false},
+                {"num_key_value_heads", 1},
                 {"n_group", 2},
                 {"partial_rotary_factor", 1.0},
                 {"num_shared_experts", 2},

@@ -2,10 +2,12 @@
 //
 // Loads Llama 2, 3, 3.1, 3.2, TinyLlama, SmolLM2, Mistral 7B (Jiang et al. 2023), whose only
 // difference is a sliding window, Ministral 3 (Mistral AI 2025), which scales the queries of long
-// texts (nn::Rope::query_beta), and what differs by names and defaults alone: EXAONE 3 and 3.5 (LG
-// AI Research 2024), InternLM3 (2025). The baseline of the zoo: pre-norm decoder, grouped-query
-// attention without biases, rotary positions (Llama 3.1 and later: scaled), SwiGLU, output head
-// tied to the embedding or not.
+// texts (nn::QueryTemperature), and what differs by names and defaults alone: EXAONE 3 and 3.5 (LG
+// AI Research 2024), InternLM3 (2025), IQuest-Coder (2026), Helium (Kyutai 2025), whose heads
+// rotate in pairs of neighbours, and CWM (Meta 2025), most layers of which have a window. The
+// baseline of the zoo: pre-norm decoder, grouped-query attention without biases, rotary positions
+// (Llama 3.1 and later: scaled), SwiGLU, output head tied to the embedding or not.
+#include "lib/io/layer_windows.h"
 #include "models/decoder_lm.h"
 
 namespace lumen::models {
@@ -14,10 +16,11 @@ namespace llama {
 std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
   const nn::DecoderConfig config(json);
   nn::LayerShape layer = plain_layer(config);
-  layer.attention.window = config.sliding_window;
+  if (io::get_string(json, "model_type") == "helium") layer.attention.output_bias = false;
   layer.mlp.bias = io::get_bool(json, "mlp_bias", false);
-  return std::make_unique<DecoderLm>(json, config, parameters,
-                                     DecoderShape{.layer = [=](int64_t) { return layer; }});
+  return std::make_unique<DecoderLm>(
+      json, config, parameters,
+      DecoderShape{.layer = with_windows(layer, io::layer_windows(json))});
 }
 
 std::vector<io::Json> tiny_configs() {
@@ -48,13 +51,21 @@ std::vector<io::Json> tiny_configs() {
   exaone["model_type"] = "exaone";
   internlm["model_type"] = "internlm3";
   internlm["head_dim"] = 16;
+  io::Json iquest = base, helium = base, cwm = llama3;
+  iquest["model_type"] = "iquestcoder";
+  iquest["head_dim"] = 16;
+  helium["model_type"] = "helium";
+  helium.update({{"attention_bias", true}, {"rope_interleaved", true}});
+  cwm.update({{"model_type", "cwm"},
+              {"sliding_window", 3},
+              {"layer_types", {"full_attention", "sliding_attention"}}});
   biased["attention_bias"] = true;
   biased["mlp_bias"] = true;
-  return {base, tied, llama3, mistral, biased, ministral, exaone, internlm};
+  return {base, tied, llama3, mistral, biased, ministral, exaone, internlm, iquest, helium, cwm};
 }
 
-constexpr std::string_view kModelTypes[] = {"llama", "mistral", "ministral3", "exaone",
-                                            "internlm3"};
+constexpr std::string_view kModelTypes[] = {"llama",     "mistral",     "ministral3", "exaone",
+                                            "internlm3", "iquestcoder", "helium",     "cwm"};
 
 }  // namespace llama
 

@@ -57,6 +57,14 @@ FALCON = {"mamba_d_ssm": 24, "mamba_n_heads": 4, "mamba_d_state": 6, "mamba_chun
 # Case → class of the model, and the keys of its config beside the common ones.
 CASES = {
     "llama": ("Llama", {"rope_theta": 5e5, "rope_scaling": LLAMA3, "mlp_bias": True}),
+    "llama4": ("Llama4", {"head_dim": 8, "num_local_experts": 3, "intermediate_size_mlp": 20,
+                          "interleave_moe_layer_step": 2, "num_hidden_layers": 4,
+                          "floor_scale": 4, "attn_scale": 0.3}),
+    "llama4-plain": ("Llama4", {"head_dim": 8, "num_local_experts": 4, "use_qk_norm": False,
+                                "num_hidden_layers": 3, "no_rope_layers": [0, 1, 0],
+                                "moe_layers": [0, 2], "intermediate_size_mlp": 36,
+                                "attn_temperature_tuning": False, "tie_word_embeddings": True,
+                                "rope_scaling": LLAMA3 | {"high_freq_factor": 1.0}}),
     "mistral": ("Mistral", {"sliding_window": 4, "head_dim": 6}),
     "ministral3": ("Ministral3", {"head_dim": 8, "rope_parameters": {
         "type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 5,
@@ -312,6 +320,22 @@ CASES = {
                          "moe_intermediate_size": 12, "n_shared_experts": 2, "n_group": 4,
                          "topk_group": 2, "use_qk_norm": True, "routed_scaling_factor": 2.5,
                          "first_k_dense_replace": 1, "rms_norm_eps": 1e-6}),
+    "afmoe": ("Afmoe", {"head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2,
+                        "moe_intermediate_size": 12, "num_shared_experts": 2, "route_scale": 2.5,
+                        "num_hidden_layers": 3, "num_dense_layers": 1, "sliding_window": 3,
+                        "global_attn_every_n_layers": 2, "mup_enabled": True}),
+    "afmoe-plain": ("Afmoe", {"head_dim": 12, "num_experts": 5, "num_experts_per_tok": 3,
+                              "moe_intermediate_size": 12, "num_shared_experts": 1,
+                              "num_dense_layers": 0, "sliding_window": 4,
+                              "layer_types": [GLOBAL, LOCAL], "tie_word_embeddings": True}),
+    "iquestcoder": ("IQuestCoder", {"head_dim": 6, "rope_theta": 5e5}),
+    "helium": ("Helium", {"num_key_value_heads": 2, "head_dim": 8, "attention_bias": True,
+                          "mlp_bias": True}),
+    "cwm": ("Cwm", {"head_dim": 12, "num_hidden_layers": 5, "sliding_window": 3}),
+    "hyperclovax": ("HyperCLOVAX", {"embedding_multiplier": 3.0, "residual_multiplier": 0.4,
+                                    "attention_multiplier": 0.3, "logits_scaling": 0.5,
+                                    "attention_bias": True, "mlp_bias": True}),
+    "hyperclovax-plain": ("HyperCLOVAX", {"use_post_norm": False, "tie_word_embeddings": True}),
     "exaone": ("Exaone", {"rope_theta": 5e5, "rope_scaling": LLAMA3, "head_dim": 10}),
     "internlm3": ("InternLM3", {"head_dim": 8, "qkv_bias": True, "bias": True, "rope_scaling": {
         "rope_type": "dynamic", "factor": 6.0}}),
@@ -382,7 +406,7 @@ SEEDS = {"qwen3_5moe": 10, "qwen3next": 9, "qwen3next-step": 9, "deepseek2-group
          "nemotron_h-latent": 6, "phimoe": 15, "phimoe-short": 3}
 # Without a class of the language model alone.
 SEE = ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Qwen3VLMoe")
-HAVE_TEXT_CONFIGS = SEE + ("Gemma3", "Gemma3n", "Gemma4", "Gemma4Unified", "Qwen3_5", "Qwen3_5Moe")
+HAVE_TEXT_CONFIGS = SEE + ("Gemma3", "Gemma3n", "Gemma4", "Gemma4Unified", "Llama4", "Qwen3_5", "Qwen3_5Moe")
 COMMON = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
           "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 29,
           "max_position_embeddings": 64, "pad_token_id": 0}
@@ -390,7 +414,9 @@ COMMON = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
 
 def halves(kind, value, axis):
     """Of gate and up in one tensor each alone: the one behind the other, or in gpt-oss in turn and, of
-    matrices, on the other side."""
+    matrices, on the other side, as in Llama 4."""
+    if kind == "Llama4":
+        value = value.transpose(1, 2)
     if kind != "GptOss":
         return value.chunk(2, axis)
     return [value[..., at::2].transpose(1, 2) if value.ndim == 3 else value[..., at::2]
@@ -454,7 +480,7 @@ def by_expert(kind, values):
             result |= {f"{place}.{part}.bias": bias for part, bias in zip(both, biases)}
             continue
         elif last == "down_proj" and place.endswith(".experts"):
-            parts = {names[2]: value.transpose(1, 2) if kind == "GptOss" else value}
+            parts = {names[2]: value.transpose(1, 2) if kind in ("GptOss", "Llama4") else value}
         elif last == "up_proj" and place.endswith(".experts"):
             parts = {names[1]: value}
         else:

@@ -1,6 +1,7 @@
 #include "lib/io/family_defaults.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
@@ -447,6 +448,21 @@ void complete_olmo3(Json& config) {
   set_layer_types(config, 4);
 }
 
+// As HyperCLOVAXConfig has it.
+void complete_hyperclovax(Json& config) {
+  set_defaults(config, {{"vocab_size", 32000},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 11008},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 32},
+                        {"tie_word_embeddings", false}});
+  const int64_t dim = get_int(config, "hidden_size", 1, limits::kDim);
+  const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
+  set_default(config, "head_dim", std::max<int64_t>(1, dim / heads));
+  const auto head_dim = static_cast<double>(get_int(config, "head_dim", 1, limits::kDim));
+  set_default(config, "attention_multiplier", 1 / std::sqrt(head_dim));
+}
+
 // As OlmoConfig has it, whose norms always have this number.
 void complete_olmo(Json& config) {
   set_defaults(config, {{"vocab_size", 50304},
@@ -480,11 +496,13 @@ struct Family {
   void (*complete)(Json& config);
 };
 constexpr Family kFamilies[] = {
+    {"afmoe", complete_afmoe},
     {"apertus", complete_apertus},
     {"arcee", complete_arcee},
     {"bailing_moe_v2", complete_bailing_moe_v2},
     {"cohere", complete_cohere},
     {"cohere2", complete_cohere2},
+    {"cwm", complete_cwm},
     {"deepseek_v2", complete_deepseek_v2},
     {"deepseek_v3", complete_deepseek_v3},
     {"dots1", complete_dots1},
@@ -513,11 +531,15 @@ constexpr Family kFamilies[] = {
     {"granitemoe", complete_granite_moe},
     {"granitemoehybrid", complete_granite_moe_hybrid},
     {"granitemoeshared", complete_granite_moe},
+    {"helium", complete_helium},
     {"hunyuan_v1_dense", complete_hunyuan},
     {"hunyuan_v1_moe", complete_hunyuan_moe},
+    {"hyperclovax", complete_hyperclovax},
     {"internlm3", complete_internlm3},
+    {"iquestcoder", complete_iquestcoder},
     {"lfm2", complete_lfm2},
     {"lfm2_moe", complete_lfm2_moe},
+    {"llama4_text", complete_llama4},
     {"mamba2", complete_mamba2},
     {"minicpm", complete_minicpm},
     {"minimax_m2", complete_minimax_m2},

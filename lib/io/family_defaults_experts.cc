@@ -302,6 +302,65 @@ void complete_dots1(Json& config) {
                        limits::kLayers);
 }
 
+// As AfmoeConfig has it.
+void complete_afmoe(Json& config) {
+  set_defaults(config, {{"vocab_size", 200192},
+                        {"hidden_size", 2048},
+                        {"intermediate_size", 6144},
+                        {"moe_intermediate_size", 1408},
+                        {"num_hidden_layers", 32},
+                        {"num_dense_layers", 1},
+                        {"num_attention_heads", 16},
+                        {"head_dim", 128},
+                        {"num_experts", 64},
+                        {"num_experts_per_tok", 6},
+                        {"max_position_embeddings", 16384},
+                        {"rms_norm_eps", 1e-5},
+                        {"sliding_window", 1024},
+                        {"norm_topk_prob", true},
+                        {"tie_word_embeddings", false}});
+  rename_count(config, "num_shared_experts", "n_shared_experts", 2);
+  config["routed_scaling_factor"] = get_number(config, "route_scale", 0, 1e6, 1);
+  set_layer_types(config, get_int(config, "global_attn_every_n_layers", 1, limits::kLayers, 4));
+  set_range_of_experts(config, get_int(config, "num_dense_layers", 0, limits::kLayers),
+                       limits::kLayers);
+}
+
+// As Llama4TextConfig has it.
+void complete_llama4(Json& config) {
+  set_defaults(config, {{"vocab_size", 202048},
+                        {"hidden_size", 5120},
+                        {"intermediate_size", 8192},
+                        {"intermediate_size_mlp", 16384},
+                        {"num_hidden_layers", 48},
+                        {"num_attention_heads", 40},
+                        {"num_key_value_heads", 8},
+                        {"head_dim", 128},
+                        {"num_local_experts", 16},
+                        {"num_experts_per_tok", 1},
+                        {"max_position_embeddings", 131072},
+                        {"rms_norm_eps", 1e-5},
+                        {"rope_theta", 500000},
+                        {"tie_word_embeddings", false}});
+  set_absent(config, "attention_chunk_size", 8192);  // null is none
+  const Json* still = find_value(config, "no_rope_layers");
+  if (still != nullptr && still->is_array() && still->empty()) config.erase("no_rope_layers");
+  config.erase("layer_types");  // as the layers rotate
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  const int64_t step = get_int(config, "interleave_moe_layer_step", 1, limits::kLayers, 1);
+  std::vector<bool> sparse(static_cast<size_t>(layers), false);
+  if (find_value(config, "moe_layers") != nullptr) {
+    for (const size_t layer : listed_layers(config, "moe_layers")) sparse[layer] = true;
+  } else {
+    for (int64_t i = step - 1; i < layers; i += step) sparse[static_cast<size_t>(i)] = true;
+  }
+  Json dense = Json::array();
+  for (int64_t i = 0; i < layers; ++i) {
+    if (!sparse[static_cast<size_t>(i)]) dense.push_back(i);
+  }
+  config["mlp_only_layers"] = std::move(dense);
+}
+
 // As GraniteMoeConfig and GraniteMoeSharedConfig have it.
 void complete_granite_moe(Json& config) {
   set_defaults(config, {{"vocab_size", 32000},

@@ -1,5 +1,6 @@
 // Families whose config.json calls what all have otherwise than Llama's, and the way back.
 #include <algorithm>
+#include <cmath>
 #include <span>
 #include <utility>
 
@@ -98,10 +99,13 @@ void complete_gptj(Json& config) {
                         {"tie_word_embeddings", false}});
   set_width(config);
   keys_of_all_heads(config);
-  set_absent(config, "rotary_dim", 64);
   const int64_t head_dim =
       std::max<int64_t>(1, get_int(config, "hidden_size", 1, limits::kDim) /
                                get_int(config, "num_attention_heads", 1, limits::kHeads));
+  const bool has_part = find_value(config, "partial_rotary_factor") != nullptr;
+  const double part = get_number(config, "partial_rotary_factor", 0, 1, 1);
+  set_absent(config, "rotary_dim",
+             has_part ? std::llround(part * static_cast<double>(head_dim)) : 64);
   const int64_t rotary_dim = get_int(config, "rotary_dim", 1, head_dim, head_dim);
   config["partial_rotary_factor"] = static_cast<double>(rotary_dim) / static_cast<double>(head_dim);
 }

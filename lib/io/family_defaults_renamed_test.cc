@@ -133,6 +133,62 @@ TEST_CASE(
   CHECK(minicpm["dim_model_base"] == 1);
 }
 
+TEST_CASE("configs of Llamas by other names are completed as their classes have them") {
+  const auto config = [](const std::string& keys) {
+    return model_of(
+               str("\"model_type\": ", keys, ", \"hidden_size\": 64, \"intermediate_size\": 8, ",
+                   "\"num_hidden_layers\": 2, \"num_attention_heads\": 40, \"vocab_size\": 4"),
+               {"model.embed_tokens.weight", "lm_head.weight"})
+        .config;
+  };
+  const Json cwm = config(R"("cwm", "sliding_window": 9)");
+  REQUIRE(cwm["layer_types"].size() == cwm["num_hidden_layers"]);
+  CHECK(cwm["layer_types"][0] == "full_attention");
+  CHECK(cwm["layer_types"][1] == "sliding_attention");
+  CHECK(cwm["sliding_window"] == 9);
+  CHECK(cwm["rope_scaling"]["factor"] == 16);
+  CHECK_FALSE(io::find_value(config(R"("cwm", "rope_parameters": {"rope_type": "default"})"),
+                             "rope_scaling"));
+  const Json helium = config(R"("helium")");
+  CHECK(helium["rope_interleaved"] == true);
+  CHECK(helium["rms_norm_eps"] == 1e-8);
+  CHECK(config(R"("iquestcoder")")["num_key_value_heads"] == 8);
+  for (const char* more : {R"("clip_qkv": 3)", R"("use_sliding_window": true)"}) {
+    CHECK(
+        contains(refusal(ErrorKind::kUnsupported, [&] { config(str(R"("iquestcoder", )", more)); }),
+                 "are not supported for model_type 'iquestcoder'"));
+  }
+  CHECK(config(R"("hyperclovax", "head_dim": 16)")["attention_multiplier"] == 0.25);
+}
+
+TEST_CASE("configs of Llama 4 and AFMoE are completed as their classes have them") {
+  const auto config = [](const std::string& keys) {
+    return model_of(str("\"hidden_size\": 64, \"num_hidden_layers\": 4, \"num_attention_heads\": "
+                        "8, \"vocab_size\": 4, \"model_type\": ",
+                        keys),
+                    {"model.embed_tokens.weight", "lm_head.weight"})
+        .config;
+  };
+  const Json scout = config(R"("llama4_text", "no_rope_layers": [], "layer_types": ["x"])");
+  CHECK(scout["mlp_only_layers"] == Json::array());
+  CHECK(scout["rope_interleaved"] == true);
+  CHECK(scout["attention_chunk_size"] == 8192);
+  CHECK(scout["intermediate_size_mlp"] == 16384);
+  CHECK_FALSE(scout.contains("no_rope_layers"));
+  CHECK(config(R"("llama4_text", "interleave_moe_layer_step": 2)")["mlp_only_layers"] ==
+        Json({0, 2}));
+  CHECK(config(R"("llama4_text", "moe_layers": [3, 0])")["mlp_only_layers"] == Json({1, 2}));
+  CHECK(contains(
+      refusal(ErrorKind::kMalformed, [&] { config(R"("llama4_text", "moe_layers": [4])"); }),
+      "moe_layers"));
+  const Json trinity = config(R"("afmoe", "num_dense_layers": 2, "route_scale": 2.5)");
+  CHECK(trinity["mlp_only_layers"] == Json({0, 1}));
+  CHECK(trinity["layer_types"][3] == "full_attention");
+  CHECK(trinity["layer_types"][2] == "sliding_attention");
+  CHECK(trinity["n_shared_experts"] == 2);
+  CHECK(trinity["routed_scaling_factor"] == 2.5);
+}
+
 TEST_CASE("layers of older families have their names in files, and those of Llama here") {
   const Json exaone = {{"model_type", "exaone"}};
   for (const auto& [stored, own] :

@@ -65,16 +65,18 @@ void store_block(std::byte exponent, const std::byte* pairs, std::byte* block) {
   }
 }
 
+// Whether halves are turned: never, in some files, always.
+enum class Turned { kNever, kInSome, kAlways };
+
 // What a tensor is made of: matrices of as many experts, `parts` of them in turn or, `halves`, one
-// behind the other. Of one that is no expert's, `alone`, they have no number. Halves may be turned
-// if `turns`.
+// behind the other. Of one that is no expert's, `alone`, they have no number.
 class Split {
  public:
   Split(bool halves, std::string place, std::string fused, std::vector<std::string> names,
-        Shape shape, bool alone = false, bool turns = false)
+        Shape shape, bool alone = false, Turned turned = Turned::kNever)
       : halves_(halves),
         alone_(alone),
-        turns_(turns),
+        turned_(turned),
         place_(std::move(place)),
         fused_(std::move(fused)),
         names_(std::move(names)),
@@ -87,8 +89,10 @@ class Split {
   void run(NamedArrays& tensors, ThreadPool& pool) const {
     if (halves_) {
       const auto found = take(tensors, "");
-      const bool is_turned = turns_ && found && found->shape() == turned_shape();
-      if (is_turned && turned_shape() != stacked_shape()) {
+      const bool looks_turned = turned_ == Turned::kInSome && found &&
+                                found->shape() == turned_shape() &&
+                                turned_shape() != stacked_shape();
+      if (found && (looks_turned || turned_ == Turned::kAlways)) {
         floats(*found, tensors, pool);
       } else if (found) {
         part(*found, tensors);
@@ -116,7 +120,8 @@ class Split {
         if (!found.empty()) own.push_back(std::move(found.mapped()));
       }
     }
-    if (!own.empty()) tensors[name("")] = halves_ ? stacked(own, pool) : joined(own, pool);
+    const bool turned = !halves_ || turned_ == Turned::kAlways;
+    if (!own.empty()) tensors[name("")] = turned ? joined(own, pool) : stacked(own, pool);
     if (halves_ || !tensors.contains(str(place_, names_[0], ".bias"))) return;
     Array all = Array::zeros(DType::kF32, {experts_, parts() * rows_});
     float* const to = all.as_mutable<float>().data();
@@ -170,7 +175,8 @@ class Split {
         allocate(static_cast<size_t>(row_bytes(dtype, parts * experts_ * rows_ * cols_))));
   }
 
-  // The matrices of all experts, float32, in one tensor; each is given back when it is copied.
+  // The matrices of all experts, turned, float32, in one tensor, in turn or, as halves, one behind
+  // the other; each is given back when it is copied.
   Array joined(std::vector<Array>& own, ThreadPool& pool) const {
     const int64_t count = parts();
     LUMEN_CHECK(std::ssize(own) == experts_ * count);
@@ -181,9 +187,10 @@ class Split {
         for (int64_t part = 0; part < count; ++part) {
           Array& matrix = own[static_cast<size_t>(e * count + part)];
           const float* const from = matrix.as<float>().data();
-          float* const expert = to + e * cols_ * rows_ * count + part;
+          const int64_t step = halves_ ? 1 : count, first = halves_ ? part * rows_ : part;
+          float* const expert = to + e * cols_ * rows_ * count + first;
           for_tiles(cols_, rows_, [&](int64_t col, int64_t row) {
-            expert[(col * rows_ + row) * count] = from[row * cols_ + col];
+            expert[col * rows_ * count + row * step] = from[row * cols_ + col];
           });
           matrix = {};
         }
@@ -288,7 +295,8 @@ class Split {
     io::drop_pages(*array.buffer(), {array.data(), static_cast<size_t>(array.bytes())});
   }
 
-  bool halves_, alone_, turns_;
+  bool halves_, alone_;
+  Turned turned_;
   std::string place_, fused_;
   std::vector<std::string> names_;
   int64_t experts_, rows_, cols_;
@@ -350,18 +358,21 @@ void for_experts(const Json& config, const NamedArrays& tensors, Visit&& visit) 
       config, has_own_size ? "moe_intermediate_size" : "intermediate_size", 1, limits::kDim);
   if (is_granite(config)) return for_granite_experts(config, experts, hidden, inner, visit);
   const bool halves = experts_form(config) != ExpertsForm::kInTurn;
-  const bool turns = get_string(config, "model_type", "") == "qwen3_vl_moe_text";
+  const std::string type = get_string(config, "model_type", "");
+  const Turned turned = type == "llama4_text"         ? Turned::kAlways
+                        : type == "qwen3_vl_moe_text" ? Turned::kInSome
+                                                      : Turned::kNever;
   std::set<std::string_view> names;
   for (const auto& [name, array] : tensors) names.insert(experts_place(name));
   names.erase("");
   const std::vector<std::string> places(names.begin(), names.end());  // tensors come and go
   for (const std::string& place : places) {
-    const bool lfm = place.ends_with(kLfmExperts);
+    const bool lfm = place.ends_with(kLfmExperts) && type.starts_with("lfm2");
     const char *const gate = lfm ? "w1" : "gate_proj", *const up = lfm ? "w3" : "up_proj";
     visit(
-        Split(halves, place, place + kGateUp, {gate, up}, {experts, inner, hidden}, false, turns));
+        Split(halves, place, place + kGateUp, {gate, up}, {experts, inner, hidden}, false, turned));
     visit(Split(halves, place, place + kDown, {lfm ? "w2" : kDown}, {experts, hidden, inner}, false,
-                turns));
+                turned));
   }
 }
 
@@ -370,6 +381,7 @@ void for_experts(const Json& config, const NamedArrays& tensors, Visit&& visit) 
 ExpertsForm experts_form(const Json& config) {
   const std::string type = get_string(config, "model_type", "");
   if (type == "gpt_oss") return ExpertsForm::kInTurn;
+  if (type == "llama4_text") return ExpertsForm::kTurned;
   const bool halves = type == "qwen3_5_moe_text" || type == "gemma4_text" || is_granite(config);
   return halves ? ExpertsForm::kHalves : ExpertsForm::kEachItsOwn;
 }

@@ -14,6 +14,7 @@ enum class ExpertsForm {
   kHalves,      // one tensor of all, of gate and up the one's rows behind the other's (Qwen3.5,
                 // Granite, Gemma 4)
   kInTurn,      // one tensor of all, with gate and up in turn (gpt-oss)
+  kTurned,      // one tensor of all, halves, with what others have as rows as columns (Llama 4)
 };
 // Of a model with this config.
 ExpertsForm experts_form(const Json& config);
@@ -42,7 +43,8 @@ std::string fused_name(const Json& config, std::string_view name);
 //   P.gate_up_proj [experts, 2 · intermediate, hidden] and P.down_proj [experts, hidden,
 //     intermediate] of floats become the same matrices, which are parts of them; where P ends in
 //     ".feed_forward.experts" (LFM2) these are P.N.w1.weight, w3 and w2;
-//   of Qwen3-VL, P.gate_up_proj [experts, hidden, 2 · intermediate] and P.down_proj [experts,
+//   of Llama 4 and Qwen3-VL, P.gate_up_proj [experts, hidden, 2 · intermediate] and P.down_proj
+//   [experts,
 //     intermediate, hidden], unless that is the shape above, are turned and copied;
 // of Granite, with S "model.….block_sparse_moe" and T "model.….shared_mlp",
 //   S.input_linear.weight and S.output_linear.weight, of these shapes, likewise become

@@ -255,6 +255,18 @@ constexpr auto kLatent = std::to_array<Renaming>({
     {"attn_k_b", "self_attn.k_b_proj"},
     {"attn_v_b", "self_attn.v_b_proj"},
 });
+constexpr auto kLlama4 = std::to_array<Renaming>({
+    {"ffn_gate", "feed_forward.gate_proj"},
+    {"ffn_up", "feed_forward.up_proj"},
+    {"ffn_down", "feed_forward.down_proj"},
+    {"ffn_gate_inp", "feed_forward.router"},
+    {"ffn_gate_exps", "feed_forward.experts.*.gate_proj"},
+    {"ffn_up_exps", "feed_forward.experts.*.up_proj"},
+    {"ffn_down_exps", "feed_forward.experts.*.down_proj"},
+    {"ffn_gate_shexp", "feed_forward.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "feed_forward.shared_expert.up_proj"},
+    {"ffn_down_shexp", "feed_forward.shared_expert.down_proj"},
+});
 constexpr auto kSharedExperts = std::to_array<Renaming>({
     {"ffn_gate_inp", "mlp.gate"},
     {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
@@ -282,6 +294,15 @@ constexpr auto kLingAttention = std::to_array<Renaming>({
     {"exp_probs_b.bias", "mlp.gate.expert_bias"},
 });
 constexpr auto kLing = both(kLingAttention, kSharedExperts);
+constexpr auto kAfmoeOwn = std::to_array<Renaming>({
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"ffn_norm", "pre_mlp_layernorm"},
+    {"post_ffw_norm", "post_mlp_layernorm"},
+    {"attn_gate", "self_attn.gate_proj"},
+    {"ffn_gate_inp", "mlp.router.gate"},
+    {"exp_probs_b.bias", "mlp.expert_bias"},
+});
+constexpr auto kAfmoe = both(kAfmoeOwn, kSharedExperts);
 constexpr auto kErnieMoe = both(kStatics, kSharedExperts);
 
 constexpr auto kLfm2 = std::to_array<Renaming>({
@@ -363,6 +384,7 @@ constexpr Architecture kArchitectures[] = {
     {"hunyuan-moe", "hunyuan_v1_moe", RotaryRows::kHalves, kHunyuan},
     {"minimax-m2", "minimax_m2", RotaryRows::kHalves, kMinimax},
     {"mistral3", "ministral3", RotaryRows::kPairsInGguf},
+    {"afmoe", "afmoe", RotaryRows::kHalves, kAfmoe},
     {"apertus", "apertus", RotaryRows::kHalves, kApertus},
     {"arcee", "arcee", RotaryRows::kPairsInGguf},
     {.name = "command-r",
@@ -397,6 +419,11 @@ constexpr Architecture kArchitectures[] = {
      .own_tensors = kLfm2Moe,
      .model_tensors = kLfm2Model,
      .keys = LayerKeys::kSome},
+    {"internlm2", "llama", RotaryRows::kPairsInGguf},
+    {.name = "llama4",
+     .model_type = "llama4_text",
+     .rotary = RotaryRows::kPairs,
+     .own_tensors = kLlama4},
     {.name = "mamba2", .model_type = "mamba2", .own_tensors = kMamba2, .keys = LayerKeys::kNone},
     {"minicpm", "minicpm", RotaryRows::kPairsInGguf},
     {.name = "olmo",
@@ -536,6 +563,7 @@ std::string without_expert(const std::string& name, int64_t& expert) {
 // Models that are called otherwise in Hugging Face, and likewise in GGUF.
 constexpr std::pair<std::string_view, std::string_view> kAlike[] = {
     {"internlm3", "llama"},
+    {"iquestcoder", "llama"},
     {"mistral", "llama"},
     {"mixtral", "llama"},
     {"olmo3", "olmo2"},
@@ -644,7 +672,7 @@ bool gguf_reorders_rotary_rows(std::string_view name) {
 }
 
 bool rotates_pairs(std::string_view model_type) {
-  if (model_type == "gptj") return true;  // which has no files
+  if (model_type == "gptj" || model_type == "helium") return true;  // which have no files
   model_type = type_in_gguf(model_type);
   return std::any_of(
       std::begin(kArchitectures), std::end(kArchitectures), [&](const Architecture& architecture) {

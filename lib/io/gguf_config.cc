@@ -215,7 +215,10 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
   }
   const bool single = form == LayerKeys::kSingle;
   if (!single && !unlike) {
-    keys.integer(kLength, attends ? get_int(config, "intermediate_size", 1, limits::kDim) : 0);
+    // Of Llama 4 the usual key is of experts.
+    const bool has_own = find_value(config, "intermediate_size_mlp") != nullptr;
+    const char* const length = has_own ? "intermediate_size_mlp" : "intermediate_size";
+    keys.integer(kLength, attends ? get_int(config, length, 1, limits::kDim) : 0);
   }
   if (form == LayerKeys::kAlike || latent) {
     keys.integer(kKvHeads, get_int(config, "num_key_value_heads", 1, limits::kHeads));

@@ -152,6 +152,31 @@ void write_dots1(const Json& config, const KeyWriter& keys) {
   write_glm4moe(config, keys);
 }
 
+// Trinity. One of four layers sees all.
+constexpr int64_t kAfmoePeriod = 4;
+
+void read_afmoe(const ArchitectureKeys& keys, Json& config) {
+  config["num_dense_layers"] = read_dense_layers(keys, config);
+  read_grouped_experts(keys, /*only_sigmoid=*/true, config);
+  config["num_shared_experts"] = Json(config["n_shared_experts"]);
+  config["route_scale"] = Json(config["routed_scaling_factor"]);
+  config["norm_topk_prob"] = config["route_norm"] = keys.truth(kNormalized, true);
+  config["mup_enabled"] = true;
+  if (!read_windows(keys, kAfmoePeriod, config)) {
+    config["layer_types"] = periodic_layer_types(config["num_hidden_layers"].get<int64_t>(), 1);
+  }
+}
+
+void write_afmoe(const Json& config, const KeyWriter& keys) {
+  require_no_bias(config, "attention_bias");
+  if (!get_bool(config, "mup_enabled", false)) {
+    cannot_write("afmoe", "mup_enabled false", "scale embeddings");
+  }
+  write_windows(config, keys, kAfmoePeriod);
+  write_dense_layers(config, keys);
+  write_grouped_experts(config, /*sigmoid=*/true, keys);
+}
+
 void read_bailingmoe2(const ArchitectureKeys& keys, Json& config) {
   read_glm4moe(keys, config);
   config["num_shared_experts"] = Json(config["n_shared_experts"]);
@@ -304,6 +329,64 @@ void write_phimoe(const Json& config, const KeyWriter& keys) {
   write_experts(config, "num_local_experts", "intermediate_size", keys);
 }
 
+// Llama 4. What files do not say is the same in all of them; Maverick, of so many experts, has no
+// norms.
+constexpr int64_t kMaverickExperts = 128;
+constexpr int64_t kLlama4Chunk = 8192;
+constexpr double kLlama4Scale = 0.1;
+
+void read_llama4(const ArchitectureKeys& keys, Json& config) {
+  if (read_window(keys, kLlama4Chunk) == 0) {
+    fail(ErrorKind::kUnsupported, "llama4.", kWindow,
+         " 0: models of Llama 4's kind that rotate in all layers are not supported");
+  }
+  read_experts(keys, "num_local_experts", config);
+  config["intermediate_size_mlp"] = Json(config["intermediate_size"]);
+  config["intermediate_size"] = keys.integer(kExpertLength, limits::kDim);
+  const int64_t step = keys.integer_or(1, kStep, limits::kLayers);
+  config["interleave_moe_layer_step"] = step;
+  Json dense = Json::array();
+  for (int64_t i = 0; i < config["num_hidden_layers"].get<int64_t>(); ++i) {
+    if ((i + 1) % step != 0) dense.push_back(i);
+  }
+  config["mlp_only_layers"] = std::move(dense);
+  config["use_qk_norm"] = config["num_local_experts"] != kMaverickExperts;
+  config["attention_chunk_size"] = config["floor_scale"] = kLlama4Chunk;
+  config["attn_scale"] = kLlama4Scale;
+}
+
+void write_llama4(const Json& config, const KeyWriter& keys) {
+  constexpr const char* kName = "llama4";
+  for (const char* key : {"attention_chunk_size", "floor_scale"}) {
+    if (const int64_t found = get_int(config, key, 1, limits::kContext, kLlama4Chunk);
+        found != kLlama4Chunk) {
+      cannot_write(kName, str(key, " ", found), str("take it for ", kLlama4Chunk));
+    }
+  }
+  const double scale = get_number(config, "attn_scale", 0, 1e6, kLlama4Scale);
+  if (scale != kLlama4Scale || !get_bool(config, "attn_temperature_tuning", true)) {
+    cannot_write(kName, "another attn_scale than 0.1", "scale all queries of long texts so");
+  }
+  require_no_bias(config, "attention_bias");
+  require_usual_rotation(config, kName);
+  const int64_t experts = expert_count(config);
+  if (experts == 0) cannot_write(kName, "num_local_experts 0", "look for experts");
+  const bool normed = experts != kMaverickExperts;
+  if (get_bool(config, "use_qk_norm", true) != normed) {
+    cannot_write(kName, str("use_qk_norm ", !normed), "go by the number of experts");
+  }
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  const std::vector<bool> sparse = sparse_layers(config);
+  const int64_t step =
+      1 + (std::find(sparse.begin(), sparse.end(), true) - sparse.begin()) % layers;
+  for (int64_t i = 0; i < layers; ++i) {
+    if (sparse[static_cast<size_t>(i)] == ((i + 1) % step == 0)) continue;
+    cannot_write(kName, "other layers with experts than every n-th", "look for them there");
+  }
+  keys.integer(kStep, step);
+  write_experts(config, "num_local_experts", "intermediate_size", keys);
+}
+
 void read_qwen3moe(const ArchitectureKeys& keys, Json& config) {
   read_qwen_experts(keys, true, config);
 }
@@ -343,6 +426,7 @@ void read_olmoe(const ArchitectureKeys& keys, Json& config) {
 void write_olmoe(const Json& config, const KeyWriter& keys) {
   require_own_output(config);
   require_usual_experts(config, "olmoe", false);
+  if (find_value(config, "clip_qkv") != nullptr) cannot_write("olmoe", "clip_qkv", "clip nothing");
   require_no_bias(config, "attention_bias");
   const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
   if (get_int(config, "num_key_value_heads", 1, limits::kHeads) != heads) {

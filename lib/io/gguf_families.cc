@@ -236,12 +236,7 @@ void write_no_more(const Json&, const KeyWriter&) {}
 
 void write_smollm3(const Json& config, const KeyWriter&) {
   require_windows(config, "smollm3", nullptr);
-  Json usual = config;
-  usual.erase("no_rope_layers");
-  usual.erase("no_rope_layer_interval");
-  if (rotating_layers(config) == rotating_layers(usual)) return;
-  fail(ErrorKind::kUnsupported,
-       "other layers without rotation than every 4th cannot be written as GGUF for smollm3");
+  require_usual_rotation(config, "smollm3");
 }
 
 // The activation that all files of an architecture have, as they do not say it; the other names
@@ -274,6 +269,8 @@ struct Own {
 };
 constexpr Own kOwn[] = {
     {"llama", read_llama, write_llama},
+    {"internlm2", nullptr, write_no_more},  // which is written as a Llama
+    {"llama4", read_llama4, write_llama4},
     {"mistral3", read_mistral3, write_mistral3},
     {"qwen2", nullptr, write_no_windows},
     {"qwen3", nullptr, write_no_windows},
@@ -282,6 +279,7 @@ constexpr Own kOwn[] = {
     {"qwen3vl", read_qwen3vl, write_qwen3vl},
     {"qwen3vlmoe", read_qwen3vlmoe, write_qwen3vlmoe},
     {"deepseek2", read_deepseek2, write_deepseek2},
+    {"afmoe", read_afmoe, write_afmoe},
     {"bailingmoe2", read_bailingmoe2, write_bailingmoe2},
     {"dots1", read_dots1, write_dots1},
     {"chatglm", read_glm4, write_no_more},
@@ -417,6 +415,15 @@ void require_windows(const Json& config, std::string_view architecture, const Js
                         : std::string("no sliding window"),
          ", which cannot be written as GGUF for ", architecture);
   }
+}
+
+void require_usual_rotation(const Json& config, std::string_view architecture) {
+  Json usual = config;
+  usual.erase("no_rope_layers");
+  usual.erase("no_rope_layer_interval");
+  if (rotating_layers(config) == rotating_layers(usual)) return;
+  fail(ErrorKind::kUnsupported,
+       "other layers without rotation than every 4th cannot be written as GGUF for ", architecture);
 }
 
 void require_no_bias(const Json& config, const char* key) {

@@ -15,12 +15,13 @@ using ReadFamily = void(const ArchitectureKeys& keys, Json& config);
 using WriteFamily = void(const Json& config, const KeyWriter& keys);
 
 // Mixtures of experts of Qwen2 and Qwen3, OLMoE, GLM-4.5, Ling 2.0, LFM2, ERNIE 4.5, MiniMax-M2,
-// dots.llm1, Hunyuan and Phi-3.5-MoE (gguf_experts.cc).
-ReadFamily read_qwen2moe, read_qwen3moe, read_olmoe, read_glm4moe, read_lfm2moe, read_ernie4_5_moe,
-    read_minimax_m2, read_dots1, read_bailingmoe2, read_hunyuan_moe, read_phimoe;
-WriteFamily write_qwen2moe, write_qwen3moe, write_olmoe, write_glm4moe, write_lfm2moe,
+// dots.llm1, Hunyuan, Phi-3.5-MoE, Llama 4 and AFMoE (gguf_experts.cc).
+ReadFamily read_afmoe, read_qwen2moe, read_qwen3moe, read_olmoe, read_glm4moe, read_lfm2moe,
+    read_ernie4_5_moe, read_minimax_m2, read_dots1, read_bailingmoe2, read_hunyuan_moe, read_phimoe,
+    read_llama4;
+WriteFamily write_afmoe, write_qwen2moe, write_qwen3moe, write_olmoe, write_glm4moe, write_lfm2moe,
     write_ernie4_5_moe, write_minimax_m2, write_dots1, write_bailingmoe2, write_hunyuan_moe,
-    write_phimoe;
+    write_phimoe, write_llama4;
 // Qwen2-VL, Qwen2.5-VL and Qwen3-VL (gguf_qwen_vl.cc).
 ReadFamily read_qwen3vl, read_qwen3vlmoe;
 WriteFamily write_qwen2vl, write_qwen3vl, write_qwen3vlmoe;
@@ -139,6 +140,8 @@ bool read_windows(const ArchitectureKeys& keys, int64_t period, Json& config, in
 void write_window(const Json& config, const KeyWriter& keys);
 void write_windows(const Json& config, const KeyWriter& keys, int64_t period);
 WriteFamily write_no_windows;
+// Throws Error(kUnsupported) unless all layers rotate but every 4th.
+void require_usual_rotation(const Json& config, std::string_view architecture);
 
 // Writes how many heads of keys each layer has: none, where it is one of `without` (of LayerKeys::
 // kSome and kSingle).

@@ -6,6 +6,7 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/family_defaults.h"
+#include "lib/io/internlm2.h"
 #include "lib/io/model_formats.h"
 
 namespace lumen::io {
@@ -177,12 +178,13 @@ double longrope_attention(int64_t original, double times) {
 
 namespace {
 
-// Another name of DeepSeek-V3, which transformers does not have; Ling 2.0, whose files have the
-// name of its first version and a class of its own; Qwen2-VL and Qwen2.5-VL as they were published,
-// with the keys of the language model beside the others.
+// Another name of DeepSeek-V3, which transformers does not have; InternLM2, which is a Llama;
+// Ling 2.0, whose files have the name of its first version and a class of its own; Qwen2-VL and
+// Qwen2.5-VL as they were published, with the keys of the language model beside the others.
 Json with_known_type(Json config) {
   const Json* type = find_value(config, "model_type");
   if (type == nullptr) return config;
+  if (is_internlm2(config)) return internlm2_as_llama(std::move(config));
   const Json* classes = find_value(config, "architectures");
   const bool is_ling = classes != nullptr && *classes == Json::array({"BailingMoeV2ForCausalLM"});
   if (*type == "bailing_moe" && is_ling) {
@@ -227,9 +229,9 @@ Json language_model_config(Json config) {
   Json text = *found;
   erase_lumen_keys(text);
   const std::string type = get_string(config, "model_type");
-  constexpr std::string_view kNamed[] = {"gemma3",   "gemma3n",    "gemma4",       "gemma4_unified",
-                                         "qwen2_vl", "qwen3_vl",   "qwen3_vl_moe", "qwen2_5_vl",
-                                         "qwen3_5",  "qwen3_5_moe"};
+  constexpr std::string_view kNamed[] = {"gemma3",     "gemma3n",  "gemma4",     "gemma4_unified",
+                                         "llama4",     "qwen2_vl", "qwen3_vl",   "qwen3_vl_moe",
+                                         "qwen2_5_vl", "qwen3_5",  "qwen3_5_moe"};
   const bool named = std::find(std::begin(kNamed), std::end(kNamed), type) != std::end(kNamed);
   set_default(text, "model_type", named ? type + "_text" : type);
   // transformers opens Qwen3.5 for text as its language model alone, the others whole.

@@ -372,7 +372,9 @@ ModelFiles open_directory_model(const std::string& directory,
   model.tensors = with_prefix(reads_more ? of_language_model(std::move(weights.tensors))
                                          : std::move(weights.tensors));
   with_context(place_of(config_path), [&] {
+    const bool is_llama = is_internlm2(model.config);
     model.config = language_model_config(std::move(model.config));
+    if (is_llama) model.tensors = internlm2_as_llama(model.config, std::move(model.tensors));
     const std::string type = get_string(model.config, "model_type");
     with_context(str("model type ", quoted(type)), [&] {
       if (has_backbone(model.config)) {

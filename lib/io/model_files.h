@@ -52,8 +52,8 @@ struct ModelFiles {
   //   rotates_pairs() names, in any format), else false;
   //   "rms_norm_offset" of Gemma, Nemotron and those with Gated DeltaNet: 1 if the weights of norms
   //   are stored less 1, as in Hugging Face, 0 if they are not, as in GGUF;
-  //   "linear_heads_tiled" and "linear_inputs_apart" of Qwen3.5, Qwen3-Next, Granite 4.0 and
-  //   GPT-NeoX in GGUF: as of nn::has_tiled_heads and nn::has_inputs_apart;
+  //   "linear_heads_tiled" and "linear_inputs_apart" of Qwen3.5, Qwen3-Next, Granite 4.0, GPT-NeoX
+  //   and Falcon in GGUF: as of nn::has_tiled_heads and nn::has_inputs_apart;
   //   "conv1d_out_in" of GPT-2 in GGUF, true: see nn/conv1d.h;
   //   "mrope_section" [time, height, width]: how many pairs of a head rotate by which position of
   //   what Qwen-VL and Qwen3.5 see, those of text being equal; "n_deepstack_layers" of Qwen3-VL: to
@@ -100,7 +100,7 @@ double longrope_attention(int64_t original, double times);
 double rope_base(const Json& config, int64_t dim);
 
 // Whether the q and k rows of models of this model_type are in the order of interleaved rotary
-// pairs in every format (GLM-4, ERNIE 4.5, Cohere).
+// pairs in every format (GLM-4, ERNIE 4.5, Cohere, Llama 4).
 bool rotates_pairs(std::string_view model_type);
 
 // What a config.json of this model_type calls the number that norms add to variances:
@@ -124,7 +124,7 @@ std::string find_tokenizer(const std::string& directory);
 bool reads_more_than_text(const Json& config);
 // The config of the language model in that of a model that reads more than text (text_config); of
 // any other model the same, without the keys that Lumen adds. kimi_k2 is called deepseek_v3, which
-// it is another name of.
+// it is another name of, and internlm2 llama (internlm2.h).
 Json language_model_config(Json config);
 // What is in a config.json, with the classic keys that ModelFiles::config promises. `has_head`:
 // whether there is a tensor lm_head.weight. Throws Error(kMalformed).

@@ -111,6 +111,9 @@ SelfAttention::SelfAttention(const Parameters& parameters, const AttentionShape&
       qkv_(projections(parameters, shape)),
       o_proj_(parameters / shape.output, shape.heads * shape.head_dim, shape.hidden,
               shape.output_bias) {
+  if (!shape.gate.empty()) {
+    gate_.emplace(parameters / shape.gate, shape.hidden, shape.heads * shape.head_dim, false);
+  }
   if (shape.sinks) sinks_ = parameters.get_f32("sinks", {shape.heads});
   if (shape.qk_norm == QkNorm::kNone) return;
   const auto norm = [&](const std::string& name, int64_t heads) -> Norm {
@@ -160,8 +163,14 @@ Tensor SelfAttention::operator()(const Tensor& given, const Pass& pass, int64_t 
     const Tensor pairs = graph::reshape(queries, {batch, asked, shape_.heads, 2 * dim});
     queries = graph::slice(pairs, 3, 0, dim);
     gate = ops::sigmoid(graph::slice(pairs, 3, dim, 2 * dim));
+  } else if (gate_) {
+    const Tensor all = ops::sigmoid((*gate_)(last_tokens(x, asked)));
+    gate = graph::reshape(all, {batch, asked, shape_.heads, dim});
   }
-  const Tensor q = placed(in_heads(queries, shape_.heads, q_norm_), pass.query_table, q_norm_);
+  Tensor q = placed(in_heads(queries, shape_.heads, q_norm_), pass.query_table, q_norm_);
+  if (pass.query_scale.defined()) {
+    q = ops::mul(q, graph::reshape(pass.query_scale, {-1, asked, 1, 1}));
+  }
   KeysAndValues kv;
   if (shape_.borrows) {
     kv = *pass.attended;

@@ -56,6 +56,7 @@ struct Pass {
   Tensor position;           // int32 [1] or [batch]: of the first token; 0 without a cache
   Tensor rope_table;         // of Rope::table
   Tensor query_table;        // of Rope::query_table
+  Tensor query_scale;        // of QueryTemperature, where there is no rotation; may be undefined
   const Rope* rope;          // null: no rotation
   KvCache* cache = nullptr;  // null: attend among the given tokens only
   Tensor segments;           // int32 [batch, tokens]: documents of a packed row; may be undefined
@@ -65,8 +66,8 @@ struct Pass {
   KeysAndValues* attended = nullptr;
   Tensor layer_input{};  // [batch, tokens, dim]: a layer's own of PerLayerEmbedding; or undefined
   // A layer gives only so many of the last tokens, though all have keys and values or change a
-  // state; 0: all. Then query_table and layer_input are those of these, and asked_position is the
-  // position of the first.
+  // state; 0: all. Then query_table, query_scale and layer_input are those of these, and
+  // asked_position is the position of the first.
   int64_t asked = 0;
   Tensor asked_position{};
 
@@ -105,6 +106,7 @@ struct AttentionShape {
   bool values_of_keys = false;  // values are what k_proj gives, which there is no v_proj for
   bool gated = false;  // q_proj has for each head, after the query, what its output is multiplied
                        // by the sigmoid of (Qwen3.5)
+  std::string gate = "";          // name of a layer that gives this in place of q_proj; "": none
   std::string output = "o_proj";  // name of the output projection
   QkNorm qk_norm = QkNorm::kNone;
   std::string q_norm = "q_norm", k_norm = "k_norm";  // their names
@@ -132,6 +134,7 @@ class SelfAttention {
  private:
   AttentionShape shape_;
   std::vector<Linear> qkv_;  // q_proj, k_proj, v_proj, or qkv_proj alone
+  std::optional<Linear> gate_;
   Linear o_proj_;
   std::optional<Norm> q_norm_, k_norm_;
   Tensor sinks_;  // [heads], or undefined

@@ -16,7 +16,8 @@ namespace lumen::nn {
 // Whether the heads of a model with this config (ModelFiles::config) are in GGUF's order, while
 // those of its Hugging Face directory are not.
 bool has_tiled_heads(const io::Json& config);
-// Whether they are in GGUF: not where the inputs of Gated DeltaNets are in one tensor (Qwen3-Next).
+// Whether they are in GGUF: not where the inputs of Gated DeltaNets are in one tensor (Qwen3-Next),
+// nor where all queries come before the keys in either (Ling).
 bool may_tile_heads(const io::Json& config);
 // Whether `name` is a tensor, or an adapter's addition to one, that has rows or columns for each of
 // these heads.

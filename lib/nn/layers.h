@@ -110,7 +110,14 @@ struct PlainLayerNorm {
   double eps;
 };
 
-enum class NormKind { kRms, kLayer, kLayerWithoutBias, kPlainLayer };
+// x / rms(x) over the last axis, likewise (Llama 4).
+struct PlainRmsNorm {
+  Tensor operator()(const Tensor& x) const { return ops::rms_norm(x, {}, eps); }
+
+  double eps;
+};
+
+enum class NormKind { kRms, kLayer, kLayerWithoutBias, kPlainLayer, kPlainRms };
 
 struct NormShape {
   NormKind kind = NormKind::kRms;
@@ -128,10 +135,11 @@ class Norm {
   }
 
  private:
-  using Any = std::variant<RmsNorm, LayerNorm, PlainLayerNorm, HeadsLayerNorm>;
+  using Any = std::variant<RmsNorm, LayerNorm, PlainLayerNorm, PlainRmsNorm, HeadsLayerNorm>;
   static Any of(const Parameters& parameters, int64_t dim, const NormShape& shape) {
     if (shape.kind == NormKind::kRms) return RmsNorm(parameters, dim, shape.eps, shape.offset);
     if (shape.kind == NormKind::kPlainLayer) return PlainLayerNorm{shape.eps};
+    if (shape.kind == NormKind::kPlainRms) return PlainRmsNorm{shape.eps};
     const bool with_bias = shape.kind == NormKind::kLayer;
     return LayerNorm(parameters, dim, shape.eps, with_bias, shape.offset);
   }

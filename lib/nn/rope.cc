@@ -56,14 +56,15 @@ std::vector<double> llama3_divisors(const io::Json& scaling, const std::vector<d
   const double high = io::get_number(scaling, "high_freq_factor", 1e-6, kMaxFactor);
   const double original =
       io::get_number(scaling, "original_max_position_embeddings", 1, limits::kContext);
-  if (high <= low) {
+  if (high < low) {
     fail(ErrorKind::kMalformed, "rope_scaling: high_freq_factor ", high,
-         " must be above low_freq_factor ", low);
+         " must not be below low_freq_factor ", low);
   }
   std::vector<double> divisors;
   for (const double t : theta) {
     const double turns = original * t / kTwoPi;  // original / wavelength
-    const double kept = std::clamp((turns - low) / (high - low), 0.0, 1.0);
+    const double ramp = high > low ? (turns - low) / (high - low) : turns > low ? 1 : 0;
+    const double kept = std::clamp(ramp, 0.0, 1.0);
     divisors.push_back(1 / ((1 - kept) / factor + kept));
   }
   return divisors;
@@ -148,9 +149,10 @@ Rope::Rope(const io::Json& config, int64_t head_dim) {
            " is not supported; known: default, linear, dynamic, llama3, longrope, proportional, "
            "yarn");
     }
-    query_beta = io::get_number(*scaling, "llama_4_scaling_beta", 0, kMaxFactor, 0);
-    if (query_beta > 0) {
-      query_length = io::get_int(*scaling, "original_max_position_embeddings", 1, limits::kContext);
+    temperature.beta = io::get_number(*scaling, "llama_4_scaling_beta", 0, kMaxFactor, 0);
+    if (temperature.beta > 0) {
+      temperature.length =
+          io::get_int(*scaling, "original_max_position_embeddings", 1, limits::kContext);
     }
   }
   const std::vector<float> values(theta.begin(), theta.end());
@@ -316,19 +318,27 @@ Tensor Rope::table(const Tensor& position, int64_t tokens) const {
   return ops::rope_table(position, frequencies, tokens, attention_factor);
 }
 
-Tensor Rope::query_table(const Tensor& table, const Tensor& position, const Tensor& own,
-                         int64_t positions) const {
-  if (query_beta == 0 || positions <= query_length) return table;
-  const int64_t half = table.dim(-1), rows = own.defined() ? own.dim(0) : position.dim(0);
-  const int64_t tokens = own.defined() ? own.dim(1) : table.dim(0) / rows;
-  Tensor at = graph::contiguous(own.defined() ? own : position, DType::kF32);
+Tensor QueryTemperature::of(const Tensor& first, int64_t tokens, const Tensor& own,
+                            int64_t positions) const {
+  if (beta == 0 || positions + (from_one ? 1 : 0) <= length) return {};
+  Tensor at = graph::contiguous(own.defined() ? own : first, DType::kF32);
   if (!own.defined()) {
-    at = ops::add(graph::reshape(at, {rows, 1}), ops::arange(0.0, static_cast<double>(tokens)));
+    at = ops::add(graph::reshape(at, {first.dim(0), 1}),
+                  ops::arange(0.0, static_cast<double>(tokens)));
   }
   const auto number = [](double x) { return graph::scalar(static_cast<float>(x)); };
-  const auto length = number(static_cast<double>(query_length));
-  const Tensor lengths = ops::log(ops::add(ops::floor(ops::div(at, length)), number(1)));
-  const Tensor scale = ops::add(ops::mul(lengths, number(query_beta)), number(1));
+  if (from_one) at = ops::add(at, number(1));
+  const Tensor lengths =
+      ops::log(ops::add(ops::floor(ops::div(at, number(static_cast<double>(length)))), number(1)));
+  return ops::add(ops::mul(lengths, number(beta)), number(1));
+}
+
+Tensor Rope::query_table(const Tensor& table, const Tensor& position, const Tensor& own,
+                         int64_t positions) const {
+  const int64_t half = table.dim(-1), rows = own.defined() ? own.dim(0) : position.dim(0);
+  const int64_t tokens = own.defined() ? own.dim(1) : table.dim(0) / rows;
+  const Tensor scale = temperature.of(position, tokens, own, positions);
+  if (!scale.defined()) return table;
   const Tensor scaled = ops::mul(graph::reshape(table, {-1, tokens, 2 * half}),
                                  graph::reshape(scale, {rows, tokens, 1}));
   return graph::reshape(scaled, {rows * tokens, 2, half});

@@ -12,6 +12,19 @@
 
 namespace lumen::nn {
 
+// What queries of long texts are multiplied by: at position p 1 + β ln(1 + ⌊p / length⌋), p counted
+// from 1 if `from_one` (Llama 4).
+struct QueryTemperature {
+  double beta = 0;  // 0: they are not
+  int64_t length = 1;
+  bool from_one = false;
+
+  // Of `tokens` positions from `first` (int32 [1] or [batch]) on, or of each token's `own`
+  // (integers [batch, tokens]): float32 [1 or batch, tokens]. All are below `positions`. Undefined
+  // where it is 1 for all.
+  Tensor of(const Tensor& first, int64_t tokens, const Tensor& own, int64_t positions) const;
+};
+
 // θ_i = rope_theta^(−2i/dim), changed as rope_scaling asks: "linear" (θ/factor), "llama3" (long
 // wavelengths divided by factor, short ones kept, a ramp between; Llama 3.1 model card), "yarn"
 // (Peng et al. 2023), "longrope" (θ_i/factor_i, with factors for contexts up to the original length
@@ -43,10 +56,9 @@ struct Rope {
   Tensor frequencies;           // float32 [head_dim / 2]
   double attention_factor = 1;  // scales cos and sin (yarn, longrope)
   bool interleaved = false;     // pairs (2i, 2i+1) instead of (i, i + head_dim/2)
-  // Queries at position p are multiplied by 1 + β ln(1 + ⌊p / length⌋): a rope_scaling's
-  // "llama_4_scaling_beta" and "original_max_position_embeddings" (Llama 4, Ministral 3). 0: not.
-  double query_beta = 0;
-  int64_t query_length = 0;
+  // Of queries: a rope_scaling's "llama_4_scaling_beta" and "original_max_position_embeddings"
+  // (Ministral 3).
+  QueryTemperature temperature{};
 
  private:
   Tensor short_frequencies_, long_frequencies_;  // longrope

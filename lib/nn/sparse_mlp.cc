@@ -141,7 +141,9 @@ Tensor SparseMlp::routed(const Tensor& x, const Tensor& logits) const {
 Tensor SparseMlp::with_router(const Tensor& x, const Tensor& given, Tensor* router_logits) const {
   const Tensor logits = router_(given);
   if (router_logits != nullptr) *router_logits = logits;
-  Tensor y = routed(to_latent_ ? (*to_latent_)(x) : x, logits);
+  const Tensor in = to_latent_ ? (*to_latent_)(x) : x;
+  Tensor y = routed(
+      shape_.scales_input ? ops::mul(in, ops::sigmoid(ops::amax(logits, {-1}, true))) : in, logits);
   if (from_latent_) y = (*from_latent_)(y);
   if (!shared_) return y;
   const Tensor shared = std::visit([&](const auto& mlp) { return mlp(x); }, *shared_);

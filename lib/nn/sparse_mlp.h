@@ -37,6 +37,8 @@ struct SparseMlpShape {
   int64_t hidden, intermediate, experts, used;
   bool normalize = false;       // the probabilities of the chosen add up to 1
   bool biases = false;          // of all experts' gates, ups and downs, and of the router
+  bool scales_input = false;    // the one that is used is given x times the sigmoid of the largest
+                                // logit, and is not weighted (Llama 4)
   double alpha = 0, limit = 0;  // as of ops::ExpertsOptions
   bool gelu = false;            // likewise
   bool gated = true;    // false: experts and the shared one are down(relu(up x)²) (Nemotron 3)

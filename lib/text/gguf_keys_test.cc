@@ -195,10 +195,22 @@ TEST_CASE("a split of words is found under the name that GGUF has for it") {
 
 TEST_CASE("every name that is written is read as the same split") {
   for (const char* name : {"gpt-2", "smollm", "llama-bpe", "qwen2", "tekken", "gpt-4o",
-                           "deepseek-llm", "tiny_aya", "kimi-k2", "youtu", "exaone-moe"}) {
+                           "deepseek-llm", "tiny_aya", "kimi-k2", "youtu", "exaone-moe", "afmoe"}) {
     const GgufPreTokenizer pre = gguf_pre_tokenizer(name);
     CHECK(gguf_pre_tokenizer_name(*pre.split, pre.ignore_merges) == name);
   }
+}
+
+TEST_CASE("numbers are split from their end for Trinity") {
+  Words words;
+  words.text = "1234567x123y45";
+  words.spans.push_back({0, static_cast<uint32_t>(words.text.size())});
+  gguf_pre_tokenizer("afmoe").split->apply(words);
+  std::vector<std::string> found;
+  for (const auto& span : words.spans) {
+    found.push_back(words.text.substr(span.begin, span.end - span.begin));
+  }
+  CHECK(found == std::vector<std::string>{"1", "234", "567", "x", "123", "y", "45"});
 }
 
 // Characters other than ASCII that the vocabulary lacks are bytes there, and one unknown token

@@ -70,6 +70,12 @@ const std::string kDeepseekLetters =
     "𞥃]";
 // clang-format on
 
+// Scripts that Trinity's words have no spaces between; escaped, as some of them are composed.
+const std::string kAsian =
+    "[\u4E00-\u9FFF\u3400-\u4DBF\uF900-\uFAFF\u3040-\u309F\u30A0-\u30FF"
+    "\uFF65-\uFF9F\u2F00-\u2FDF\u0E40-\u0E7F\u0E80-\u0EFF\u1780-\u17FF"
+    "\u1000-\u109F\uAA60-\uAA7F\uA9E0-\uA9FF\uAC00-\uD7AF\u1100-\u11FF]+";
+
 struct Family {
   Patterns patterns;
   std::vector<std::string_view> names;  // the first is the one to write
@@ -132,6 +138,7 @@ const std::vector<Family>& families() {
        true},
       {{kEndings + "|" + kWordsAndDigits + R"(| ?[^\s\p{L}\p{N}\r\n]+)" + kSpaceTail},
        {"seed-coder"}},
+      {{R"(\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N})))", kAsian, kDeepseekV3}, {"afmoe"}},
       {{kEndings + "|" + kWordsAndDigits + kOther + R"(|\s*[\r\n]|\s+(?!\S)|\s+)"},
        {"bailingmoe", "bailingmoe2", "llada-moe"}},
   };

@@ -126,7 +126,7 @@ Array stored_whole(const Source& source, const SourceTensor& tensor, int64_t hea
 }
 
 // The same of parts that are turned: of so many in turn, [rows, columns] each, the row r of the
-// part p becomes the column r · in_turn + p. Rows of biases are one.
+// part p becomes the column r · in_turn + p or, of halves, p · rows + r. Rows of biases are one.
 Array stored_in_turn(const Source& source, const SourceTensor& tensor, int64_t head_dim,
                      DType dtype, ThreadPool& pool) {
   Array whole = Array::zeros(dtype, tensor.shape());
@@ -141,7 +141,8 @@ Array stored_in_turn(const Source& source, const SourceTensor& tensor, int64_t h
     pool.parallel_for(columns, 16, [&](int64_t c, int64_t end, int) {
       for (; c < end; ++c) {
         for (int64_t r = 0; r < rows; ++r) {
-          const int64_t at = ((first + c) * rows + r) * tensor.in_turn + turn;
+          const int64_t column = tensor.halves ? turn * rows + r : r * tensor.in_turn + turn;
+          const int64_t at = (first + c) * rows * tensor.in_turn + column;
           std::memcpy(to + at * static_cast<int64_t>(size),
                       array.data() + (r * columns + c) * static_cast<int64_t>(size), size);
         }

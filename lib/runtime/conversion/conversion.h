@@ -63,9 +63,10 @@ struct SourceTensor {
   // which `array` is the first; of so many that follow each other the rows are of one matrix.
   std::vector<Array> parts = {};
   int64_t stacked = 1;
-  // Not 0: such a tensor has every matrix turned, so many of them with their columns in turn, as
-  // io/fused_experts.h says.
+  // Not 0: such a tensor has every matrix turned, so many of them with their columns in turn or, as
+  // `halves`, those of one behind those of the other, as io/fused_experts.h says.
   int64_t in_turn = 0;
+  bool halves = false;
   bool is_bias = false;  // of such: the parts are not matrices, but a row for each expert
   bool alone = false;    // the matrix is no expert's: the whole has no axis of them
 

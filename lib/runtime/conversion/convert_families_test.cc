@@ -74,6 +74,62 @@ TEST_CASE("Mamba-2 has the shapes of GGUF's, and Granite 4.0 without it is GGUF'
   CHECK(relative_error(logits(gguf), logits(directory)) < 1e-5);
 }
 
+TEST_CASE("an InternLM2 computes as the Llama that it is, and becomes one") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "llama"}});
+  io::Json config = tiny_config("llama");
+  config.update({{"attention_bias", false}, {"tie_word_embeddings", false}});
+  const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+  const std::vector<float> want = logits(directory);
+  NamedArrays tensors;
+  const auto stored = io::read_safetensors(directory + "/model.safetensors")->arrays();
+  const int64_t heads = 4, groups = 2, dim = 8, hidden = 32;
+  for (const auto& [name, array] : stored) {
+    std::string own = name;
+    for (const auto& [llama, other] :
+         {std::pair<std::string, std::string>("embed_tokens", "tok_embeddings"),
+          {"lm_head", "output"},
+          {"self_attn.o_proj", "attention.wo"},
+          {"input_layernorm", "attention_norm"},
+          {"post_attention_layernorm", "ffn_norm"},
+          {"mlp.gate_proj", "feed_forward.w1"},
+          {"mlp.down_proj", "feed_forward.w2"},
+          {"mlp.up_proj", "feed_forward.w3"},
+          {"self_attn.q_proj", "attention.wqkv"}}) {
+      if (const size_t at = own.find(llama); at != own.npos) own.replace(at, llama.size(), other);
+    }
+    if (own.find("self_attn.") != own.npos) continue;
+    if (own.find("wqkv") == own.npos) {
+      tensors[own] = nn::float32_copy(array);
+      continue;
+    }
+    Array all = Array::zeros(DType::kF32, {(heads + 2 * groups) * dim, hidden});
+    float* to = all.as_mutable<float>().data();
+    const auto place = name.find("q_proj");
+    for (int64_t group = 0; group < groups; ++group) {
+      for (const auto& [part, count] :
+           {std::pair("q_proj", heads / groups), {"k_proj", int64_t{1}}, {"v_proj", int64_t{1}}}) {
+        const Array own_part =
+            nn::float32_copy(stored.at(std::string(name).replace(place, 6, part)));
+        const float* const from = own_part.as<float>().data() + group * count * dim * hidden;
+        to = std::copy_n(from, count * dim * hidden, to);
+      }
+    }
+    tensors[own] = all;
+  }
+  io::write_safetensors(directory + "/model.safetensors", tensors);
+  config.update({{"model_type", "internlm2"}, {"bias", false}, {"vocab_size", 320}});
+  config.erase("attention_bias");
+  io::write_file_atomically(directory + "/config.json", config.dump());
+  CHECK(logits(directory) == want);
+  const std::string gguf = converted(directory), again = converted_directory(directory, "f32");
+  CHECK(relative_error(logits(gguf), want) < 1e-5);
+  CHECK(logits(again) == want);
+  const io::Json written = io::read_json(again + "/config.json");
+  CHECK(written["model_type"] == "llama");
+  CHECK(written["architectures"] == io::Json::array({"LlamaForCausalLM"}));
+  CHECK_FALSE(written.contains("bias"));
+}
+
 TEST_CASE("numbers of Apertus's activations are keys in GGUF, one for all layers or one for each") {
   const models::ModelDef& def = models::find_model_def({{"model_type", "apertus"}});
   io::Json config = tiny_config("apertus");

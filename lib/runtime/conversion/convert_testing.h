@@ -106,7 +106,7 @@ inline void make_sayable(io::Json& config) {
   if (type == "olmoe") {
     config["norm_topk_prob"] = false;
     config["num_key_value_heads"] = config["num_attention_heads"];
-    config.erase("attention_bias");
+    for (const char* key : {"attention_bias", "clip_qkv"}) config.erase(key);
   }
   if (type == "exaone4") {
     config.erase("layer_types");
@@ -138,6 +138,15 @@ inline void make_sayable(io::Json& config) {
   if (type == "olmo" || type == "falcon") config.erase("attention_bias");
   for (const char* key : {"parallel_attn", "scale_attn_weights"}) config.erase(key);
   if (type == "falcon") config.erase("linear_heads_tiled");
+  if (type == "afmoe") {
+    config["mup_enabled"] = true;
+    config.erase("attention_bias");
+  }
+  if (type == "llama4_text") {
+    for (const char* key : {"attention_chunk_size", "floor_scale", "attn_scale", "use_qk_norm"}) {
+      config.erase(key);
+    }
+  }
   if (type == "gpt_bigcode") {
     config.update({{"multi_query", true}, {"num_key_value_heads", 1}});
   }

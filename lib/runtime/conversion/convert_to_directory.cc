@@ -11,6 +11,7 @@
 #include "lib/io/backbone_names.h"
 #include "lib/io/fused_experts.h"
 #include "lib/io/head_norms.h"
+#include "lib/io/internlm2.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/packed_weights.h"
 #include "lib/io/write_gguf.h"
@@ -60,6 +61,7 @@ std::string_view architecture_class(const std::string& model_type) {
   constexpr std::pair<std::string_view, std::string_view> kClasses[] = {
       {"llama", "LlamaForCausalLM"},
       {"mistral", "MistralForCausalLM"},
+      {"llama4_text", "Llama4ForCausalLM"},
       {"ministral3", "Ministral3ForCausalLM"},
       {"qwen2", "Qwen2ForCausalLM"},
       {"qwen3", "Qwen3ForCausalLM"},
@@ -107,6 +109,7 @@ std::string_view architecture_class(const std::string& model_type) {
       {"exaone_moe", "ExaoneMoeForCausalLM"},
       {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"},
       {"hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM"},
+      {"afmoe", "AfmoeForCausalLM"},
       {"apertus", "ApertusForCausalLM"},
       {"exaone", "ExaoneForCausalLM"},
       {"falcon", "FalconForCausalLM"},
@@ -188,7 +191,7 @@ Files files_of_one(const io::ModelFiles& files, const std::string& tokenizer, io
 Files files_of_directory(const io::ModelFiles& files, io::Json& config) {
   config = io::read_config(files.path + "/config.json");
   const bool reads_more = io::reads_more_than_text(config);
-  if (reads_more) config = new_config(files);
+  if (reads_more || io::is_internlm2(config)) config = new_config(files);
   io::erase_packing(config);
   if (io::get_bool(config, "tie_word_embeddings", false)) {  // an adapter may have parted the two
     config["tie_word_embeddings"] = io::get_bool(files.config, "tie_word_embeddings", true);
@@ -211,7 +214,9 @@ Files files_of_directory(const io::ModelFiles& files, io::Json& config) {
 std::vector<SourceTensor> with_fused_experts(std::vector<SourceTensor> tensors,
                                              const Source& source) {
   const io::Json& config = source.files.config;
-  const bool in_turn = io::experts_form(config) == io::ExpertsForm::kInTurn;
+  const io::ExpertsForm form = io::experts_form(config);
+  const bool in_turn = form == io::ExpertsForm::kInTurn;
+  const bool turned = in_turn || form == io::ExpertsForm::kTurned;
   std::vector<SourceTensor> result;
   std::map<std::string, size_t> fused;  // places in `result`
   for (SourceTensor& tensor : tensors) {
@@ -226,7 +231,8 @@ std::vector<SourceTensor> with_fused_experts(std::vector<SourceTensor> tensors,
     const auto [found, is_new] = fused.emplace(target, result.size());
     if (is_new) {
       SourceTensor& all = result.emplace_back(SourceTensor{tensor.name, target, tensor.array});
-      (in_turn ? all.in_turn : all.stacked) = is_down ? 1 : 2;
+      (turned ? all.in_turn : all.stacked) = is_down ? 1 : 2;
+      all.halves = !in_turn;
       all.is_bias = in_turn && !expert;
       all.alone = !in_turn && !expert;
     }

@@ -252,6 +252,54 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("families with names of their own are trained from directories and GGUF") {
+  const io::Json sizes = {{"hidden_size", 32},
+                          {"intermediate_size", 24},
+                          {"num_hidden_layers", 2},
+                          {"num_attention_heads", 4},
+                          {"num_key_value_heads", 2},
+                          {"vocab_size", 300},
+                          {"max_position_embeddings", 64}};
+  struct Family {
+    const char *type, *module, *tensor;  // of an adapter, of a whole model
+    io::Json more;
+  };
+  const Family families[] = {{"falcon",
+                              "transformer.h.1.self_attention.query_key_value",
+                              "transformer.h.1.ln_mlp.weight",
+                              {{"new_decoder_architecture", true}, {"num_kv_heads", 2}}},
+                             {"gpt_bigcode",
+                              "transformer.h.1.attn.c_attn",
+                              "transformer.wpe.weight",
+                              {{"attn_pdrop", 0}, {"embd_pdrop", 0}, {"resid_pdrop", 0}}},
+                             {"exaone",
+                              "model.layers.1.self_attn.o_proj",
+                              "transformer.h.1.attn.attention.out_proj.weight",
+                              {{"tie_word_embeddings", true}}},
+                             {"minicpm",
+                              "model.layers.1.mlp.up_proj",
+                              "model.layers.1.mlp.up_proj.weight",
+                              {{"scale_emb", 2}, {"scale_depth", 1.4}, {"dim_model_base", 16}}},
+                             {"olmo",
+                              "model.layers.1.mlp.up_proj",
+                              "model.layers.1.mlp.up_proj.weight",
+                              {{"clip_qkv", 4}}}};
+  for (const Family& family : families) {
+    INFO(family.type);
+    io::Json config = sizes;
+    config["model_type"] = family.type;
+    config.update(family.more);
+    check_training_on(
+        random_base(config),
+        {.adapter =
+             [&](const NamedArrays& adapter, const std::string&, bool) {
+               CHECK(adapter.contains(str("base_model.model.", family.module, ".lora_A.weight")));
+             },
+         .whole = [&](const NamedArrays& tensors,
+                      const std::string&) { CHECK(tensors.contains(family.tensor)); }});
+  }
+}
+
 TEST_CASE("Granite 4.0 H is trained, whole and by additions, also where gate and up are apart") {
   for (const int experts : {4, 0}) {
     io::Json config = mixture_config("granitemoehybrid");

@@ -1,0 +1,72 @@
+// What configs leave out of families that are Llamas but for that, and for which layers have a
+// window.
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/io/family_completions.h"
+
+namespace lumen::io {
+
+// As CwmConfig has it: all layers but every 4th, from the first on, have the window.
+void complete_cwm(Json& config) {
+  set_defaults(config, {{"vocab_size", 128256},
+                        {"hidden_size", 6144},
+                        {"intermediate_size", 21504},
+                        {"num_hidden_layers", 64},
+                        {"num_attention_heads", 48},
+                        {"num_key_value_heads", 8},
+                        {"head_dim", 128},
+                        {"max_position_embeddings", 131072},
+                        {"rms_norm_eps", 1e-5},
+                        {"rope_theta", 1e6},
+                        {"sliding_window", 8192},
+                        {"tie_word_embeddings", false}});
+  if (find_value(config, "rope_parameters") == nullptr) {
+    set_default(config, "rope_scaling",
+                {{"rope_type", "llama3"},
+                 {"factor", 16.0},
+                 {"low_freq_factor", 1.0},
+                 {"high_freq_factor", 4.0},
+                 {"original_max_position_embeddings", 8192}});
+  }
+  Json types = Json::array();
+  for (int64_t i = 0; i < get_int(config, "num_hidden_layers", 1, limits::kLayers); ++i) {
+    types.push_back(i % 4 == 0 ? "full_attention" : "sliding_attention");
+  }
+  set_default(config, "layer_types", std::move(types));
+}
+
+// As HeliumConfig has it.
+void complete_helium(Json& config) {
+  set_defaults(config, {{"vocab_size", 48000},
+                        {"hidden_size", 2560},
+                        {"intermediate_size", 7040},
+                        {"num_hidden_layers", 24},
+                        {"num_attention_heads", 20},
+                        {"num_key_value_heads", 20},
+                        {"head_dim", 128},
+                        {"max_position_embeddings", 4096},
+                        {"rms_norm_eps", 1e-8},
+                        {"tie_word_embeddings", false}});
+}
+
+// As IQuestCoderConfig has it.
+void complete_iquestcoder(Json& config) {
+  if (find_value(config, "clip_qkv") != nullptr || get_bool(config, "use_sliding_window", false)) {
+    fail(ErrorKind::kUnsupported,
+         "clip_qkv and use_sliding_window are not supported for model_type 'iquestcoder'; no "
+         "published model has them");
+  }
+  set_defaults(config, {{"vocab_size", 76800},
+                        {"hidden_size", 5120},
+                        {"intermediate_size", 27648},
+                        {"num_hidden_layers", 80},
+                        {"num_attention_heads", 40},
+                        {"num_key_value_heads", 8},
+                        {"head_dim", 128},
+                        {"max_position_embeddings", 131072},
+                        {"rms_norm_eps", 1e-5},
+                        {"tie_word_embeddings", false}});
+  config["sliding_window"] = nullptr;
+}
+
+}  // namespace lumen::io
