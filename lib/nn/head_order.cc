@@ -50,8 +50,7 @@ bool has_tiled_heads(const io::Json& config) {
 }
 
 bool may_tile_heads(const io::Json& config) {
-  return !has_fused_inputs(config) &&
-         io::get_string(config, "model_type", "") != "bailing_moe_v2";
+  return !has_fused_inputs(config) && io::get_string(config, "model_type", "") != "bailing_moe_v2";
 }
 
 bool has_grouped_heads(std::string_view name) {
