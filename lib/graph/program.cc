@@ -22,6 +22,9 @@ constexpr int64_t kManyRows = 8;
 constexpr int64_t kMostBytes = 8;
 // Fewer rows than this are not worth turning.
 constexpr int64_t kLeastTurned = 4;
+// How far ahead of a chunk its operands are fetched: a chunk of a step of two instructions is
+// computed before memory answers.
+constexpr int64_t kChunkAhead = 2 * Program::kChunk;
 // How far ahead of an epilogue its operands are fetched.
 constexpr int64_t kRowsAhead = 4;
 
@@ -196,6 +199,8 @@ Pieces pieces_of(const KernelCall& call, const Program& program) {
   for (size_t i = 0; is_simple && i < call.inputs.size(); ++i) {
     if (pieces.column_stride(i) == 0) pieces.singles |= uint32_t{1} << i;
   }
+  // Of what takes long few lines are asked for at once: a core cannot wait for many.
+  if (pieces.fetched && !is_simple) pieces.chunk = Program::kChunk / 2;
   if (!pieces.fetched && !pieces.streamed && needs_no_registers(call, program, pieces)) {
     pieces.chunk = pieces.columns;
   }
@@ -233,10 +238,10 @@ void run_piece(const Program& program, const KernelCall& call, const Pieces& pie
         continue;
       }
       const std::byte* from = rows[i] + at * x.stride * x.size;
-      // The next chunk: an operand that is not read first is not read while the instructions before
-      // its own compute.
-      if (pieces.fetched && x.stride == 1 && at + Program::kChunk < end) {
-        prefetch(from + Program::kChunk * x.size, Program::kChunk * x.size);
+      // An operand that is not read first is not read while the instructions before its own
+      // compute.
+      if (pieces.fetched && x.stride == 1 && at + kChunkAhead < end) {
+        prefetch(from + kChunkAhead * x.size, pieces.chunk * x.size);
       }
       registers.value[i] =
           x.in_place ? reinterpret_cast<const float*>(from)
