@@ -208,7 +208,7 @@ HWY_INLINE void add_vectors(int64_t rows, int64_t at, double* const (&sums)[kSum
     }
   }
   for (int64_t row = 0; row < rows; ++row) {
-    HWY_UNROLL(4)
+    HWY_UNROLL(2)
     for (int v = 0; v < kVectors; ++v) {
       FloatVec s[kSums];
       f(row, v, s);
@@ -234,7 +234,7 @@ template <int kSums, class F>
 HWY_INLINE void add_channels(int64_t rows, int64_t count, double* const (&sums)[kSums],
                              const F& f) {
   const Float d;
-  constexpr int kVectors = 4 / kSums;
+  constexpr int kVectors = 2 / kSums;
   constexpr int64_t kRows = 64;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t first = 0; first < rows; first += kRows) {
@@ -245,7 +245,7 @@ HWY_INLINE void add_channels(int64_t rows, int64_t count, double* const (&sums)[
           first + row, [&](const auto* p) HWY_ATTR { return load_numbers(d, p + i + v * lanes); },
           s);
     };
-    for (; i + kVectors * lanes <= count; i += kVectors * lanes) {
+    for (; kVectors > 1 && i + kVectors * lanes <= count; i += kVectors * lanes) {
       add_vectors<kSums, kVectors>(n, i, sums, whole);
     }
     for (; i + lanes <= count; i += lanes) add_vectors<kSums, 1>(n, i, sums, whole);
