@@ -22,12 +22,15 @@ constexpr int64_t kManyRows = 8;
 constexpr int64_t kMostBytes = 8;
 // Fewer rows than this are not worth turning.
 constexpr int64_t kLeastTurned = 4;
+// How far ahead of a chunk its operands are fetched: a chunk of a step of two instructions is
+// computed before memory answers.
+constexpr int64_t kChunkAhead = 2 * Program::kChunk;
 // How far ahead of an epilogue its operands are fetched.
 constexpr int64_t kRowsAhead = 4;
 
 // Loads `n` elements at `data` as floats: in place if they already are, else into `scratch`.
 const float* load(const std::byte* data, DType dtype, int64_t stride, int64_t n, float* scratch) {
-  if (stride == 1) {
+  if (stride == 1 || n == 1) {
     if (dtype == DType::kF32) return reinterpret_cast<const float*>(data);
     kernels::to_float(dtype, data, scratch, n);
     return scratch;
@@ -121,6 +124,17 @@ struct Pieces {
   int64_t chunk = Program::kChunk;  // elements computed at once
   uint32_t singles = 0;             // bit i: operand i is one number for a row
 
+  // An operand as it is read along a row.
+  struct Source {
+    const std::byte* data;
+    DType dtype;
+    int64_t size, stride;  // bytes of an element; elements from one column to the next
+    bool is_single;        // one number for a row
+    bool in_place;         // of float32 that needs no register
+  };
+  int inputs = 0;
+  Source sources[Program::kMaxInputs];
+
   int rank = 0;  // of the joined axes, the last of which is that of the columns
   int64_t dims[Shape::kMaxRank];
   int64_t strides[Program::kMaxInputs][Shape::kMaxRank];
@@ -134,11 +148,11 @@ struct Pieces {
   int64_t column_stride(size_t input) const { return rank > 0 ? strides[input][rank - 1] : 0; }
   int64_t row_offset(size_t input, int64_t row) const {
     int64_t offset = 0;
-    for (int axis = rank - 2; axis >= 0; --axis) {
+    for (int axis = rank - 2; axis > 0; --axis) {
       offset += row % dims[axis] * strides[input][axis];
       row /= dims[axis];
     }
-    return offset;
+    return rank > 1 ? offset + row * strides[input][0] : 0;
   }
 };
 
@@ -185,8 +199,18 @@ Pieces pieces_of(const KernelCall& call, const Program& program) {
   for (size_t i = 0; is_simple && i < call.inputs.size(); ++i) {
     if (pieces.column_stride(i) == 0) pieces.singles |= uint32_t{1} << i;
   }
+  // Of what takes long few lines are asked for at once: a core cannot wait for many.
+  if (pieces.fetched && !is_simple) pieces.chunk = Program::kChunk / 2;
   if (!pieces.fetched && !pieces.streamed && needs_no_registers(call, program, pieces)) {
     pieces.chunk = pieces.columns;
+  }
+  pieces.inputs = static_cast<int>(call.inputs.size());
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const Operand& x = call.inputs[i];
+    const int64_t stride = pieces.column_stride(i);
+    const bool is_single = (pieces.singles >> i & 1) != 0;
+    pieces.sources[i] = {x.data, x.dtype,   info(x.dtype).block_bytes,
+                         stride, is_single, x.dtype == DType::kF32 && (stride == 1 || is_single)};
   }
   pieces.chained = call.output.dtype == DType::kBF16 &&
                    simple_form(*program.code.back().op) != kernels::TypedOp::kNone;
@@ -198,28 +222,30 @@ Pieces pieces_of(const KernelCall& call, const Program& program) {
 // `turned` holds this piece of the operands that are turned, if any is.
 void run_piece(const Program& program, const KernelCall& call, const Pieces& pieces, int64_t row,
                int64_t begin, int64_t end, Registers& registers, const Turned* turned = nullptr) {
+  const std::byte* rows[Program::kMaxInputs];
+  for (int i = 0; i < pieces.inputs; ++i) {
+    rows[i] = pieces.sources[i].data + pieces.row_offset(i, row) * pieces.sources[i].size;
+  }
   for (int64_t at = begin; at < end; at += pieces.chunk) {
     const int64_t n = std::min(pieces.chunk, end - at);
-    for (size_t i = 0; i < call.inputs.size(); ++i) {
-      const Operand& x = call.inputs[i];
-      const int64_t stride = pieces.column_stride(i);
+    for (int i = 0; i < pieces.inputs; ++i) {
+      const Pieces::Source& x = pieces.sources[i];
       // A single value stays in its register from the first chunk on, which is the longest.
-      if (at > begin && stride == 0) continue;
+      if (at > begin && x.stride == 0) continue;
       if (turned != nullptr && pieces.is_turned(i)) {
-        const std::byte* from = turned->at(i, row, info(x.dtype).block_bytes);
+        const std::byte* from = turned->at(i, row, static_cast<int>(x.size));
         registers.value[i] = load(from, x.dtype, 1, n, registers.storage[i]);
         continue;
       }
-      const int64_t offset = pieces.row_offset(i, row) + at * stride;
-      const int64_t size = info(x.dtype).block_bytes;
-      const std::byte* from = x.data + offset * size;
-      // The next chunk: an operand that is not read first is not read while the instructions before
-      // its own compute.
-      if (pieces.fetched && stride == 1 && at + Program::kChunk < end) {
-        prefetch(from + Program::kChunk * size, Program::kChunk * size);
+      const std::byte* from = rows[i] + at * x.stride * x.size;
+      // An operand that is not read first is not read while the instructions before its own
+      // compute.
+      if (pieces.fetched && x.stride == 1 && at + kChunkAhead < end) {
+        prefetch(from + kChunkAhead * x.size, pieces.chunk * x.size);
       }
-      const bool is_single = (pieces.singles >> i & 1) != 0;
-      registers.value[i] = load(from, x.dtype, stride, is_single ? 1 : n, registers.storage[i]);
+      registers.value[i] =
+          x.in_place ? reinterpret_cast<const float*>(from)
+                     : load(from, x.dtype, x.stride, x.is_single ? 1 : n, registers.storage[i]);
     }
     const int64_t element = row * pieces.columns + at;
     std::byte* target = call.output.data + element * info(call.output.dtype).block_bytes;
@@ -361,6 +387,7 @@ std::string to_string(const Program& program) {
 
 kernels::TypedOp simple_form(const OpDef& op) {
   if (op.block == kernels::block::relu) return kernels::TypedOp::kRelu;
+  if (op.block == kernels::block::leaky_relu) return kernels::TypedOp::kLeaky;
   return &op == &kToBf16 ? kernels::TypedOp::kToBf16 : op.typed;
 }
 

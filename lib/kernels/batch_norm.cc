@@ -193,24 +193,68 @@ void channel_backward(const ChannelShape& s, int64_t c, const X* x, const Y* gra
 // ---- Channels of one pixel, some beside each other: vectors over channels, with the bits of the
 // functions above.
 
-// for_each_vector of [0, count) that also tells f(i, load) where the vector begins.
-template <class F>
-HWY_INLINE void for_channels(int64_t count, const F& f) {
-  const auto lanes = static_cast<int64_t>(hn::Lanes(Float()));
-  for (int64_t i = 0; i < count; i += lanes) {
-    for_each_vector(i, std::min(i + lanes, count), [&](auto load, auto) HWY_ATTR { f(i, load); });
+// sums[k][at …] += what f(row, v, s) stores in s[k] for vector v of kVectors: in double, in the
+// order of the rows.
+template <int kSums, int kVectors, class F>
+HWY_INLINE void add_vectors(int64_t rows, int64_t at, double* const (&sums)[kSums], const F& f) {
+  const hn::Repartition<double, Float> d;
+  const hn::Half<Float> half;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  hn::Vec<decltype(d)> low[kSums][kVectors], high[kSums][kVectors];
+  for (int k = 0; k < kSums; ++k) {
+    for (int v = 0; v < kVectors; ++v) {
+      low[k][v] = hn::Load(d, sums[k] + at + 2 * v * lanes);
+      high[k][v] = hn::Load(d, sums[k] + at + (2 * v + 1) * lanes);
+    }
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    HWY_UNROLL(2)
+    for (int v = 0; v < kVectors; ++v) {
+      FloatVec s[kSums];
+      f(row, v, s);
+      HWY_UNROLL(2)
+      for (int k = 0; k < kSums; ++k) {
+        low[k][v] = hn::Add(low[k][v], hn::PromoteTo(d, hn::LowerHalf(half, s[k])));
+        high[k][v] = hn::Add(high[k][v], hn::PromoteTo(d, hn::UpperHalf(half, s[k])));
+      }
+    }
+  }
+  for (int k = 0; k < kSums; ++k) {
+    for (int v = 0; v < kVectors; ++v) {
+      hn::Store(low[k][v], d, sums[k] + at + 2 * v * lanes);
+      hn::Store(high[k][v], d, sums[k] + at + (2 * v + 1) * lanes);
+    }
   }
 }
 
-// sums[0 … lanes) += v.
-HWY_INLINE void add_channels(FloatVec v, double* sums) {
-  const hn::Repartition<double, Float> d;
-  const hn::Half<Float> half;
-  const auto low = hn::PromoteTo(d, hn::LowerHalf(half, v));
-  const auto high = hn::PromoteTo(d, hn::UpperHalf(half, v));
-  hn::Store(hn::Add(hn::Load(d, sums), low), d, sums);
-  sums += hn::Lanes(d);
-  hn::Store(hn::Add(hn::Load(d, sums), high), d, sums);
+// The same for channels [0, count) of rows [0, rows), where f(row, load, s) gets load(p), which
+// reads the vector of the array at p. Some vectors of channels at a time, whose sums stay in
+// registers through a block of rows that the second cache holds.
+template <int kSums, class F>
+HWY_INLINE void add_channels(int64_t rows, int64_t count, double* const (&sums)[kSums],
+                             const F& f) {
+  const Float d;
+  constexpr int kVectors = 2 / kSums;
+  constexpr int64_t kRows = 64;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t first = 0; first < rows; first += kRows) {
+    const int64_t n = std::min(kRows, rows - first);
+    int64_t i = 0;
+    const auto whole = [&](int64_t row, int v, FloatVec(&s)[kSums]) HWY_ATTR {
+      f(
+          first + row, [&](const auto* p) HWY_ATTR { return load_numbers(d, p + i + v * lanes); },
+          s);
+    };
+    for (; kVectors > 1 && i + kVectors * lanes <= count; i += kVectors * lanes) {
+      add_vectors<kSums, kVectors>(n, i, sums, whole);
+    }
+    for (; i + lanes <= count; i += lanes) add_vectors<kSums, 1>(n, i, sums, whole);
+    if (i == count) continue;
+    add_vectors<kSums, 1>(n, i, sums, [&](int64_t row, int, FloatVec(&s)[kSums]) HWY_ATTR {
+      f(
+          first + row, [&](const auto* p) HWY_ATTR { return load_first(d, p + i, count - i); }, s);
+    });
+  }
 }
 
 // Channels [c, c + count), at most kMostChannels.
@@ -221,17 +265,14 @@ void single_pixels_statistics(const ChannelShape& s, int64_t c, int64_t count, c
   x += c;
   mean += c;
   HWY_ALIGN double sums[kMostChannels] = {}, squares[kMostChannels] = {};
-  for (int64_t row = 0; row < s.batch; ++row) {
-    for_channels(count, [&](int64_t i, auto load)
-                            HWY_ATTR { add_channels(load(x + row * s.channels), sums + i); });
-  }
+  add_channels<1>(s.batch, count, {sums}, [&](int64_t row, auto load, FloatVec(&v)[1]) HWY_ATTR {
+    v[0] = load(x + row * s.channels);
+  });
   for (int64_t i = 0; i < count; ++i) mean[i] = static_cast<float>(sums[i] / n);
-  for (int64_t row = 0; row < s.batch; ++row) {
-    for_channels(count, [&](int64_t i, auto load) HWY_ATTR {
-      const auto v = hn::Sub(load(x + row * s.channels), load(mean));
-      add_channels(hn::Mul(v, v), squares + i);
-    });
-  }
+  add_channels<1>(s.batch, count, {squares}, [&](int64_t row, auto load, FloatVec(&v)[1]) HWY_ATTR {
+    const auto centered = hn::Sub(load(x + row * s.channels), load(mean));
+    v[0] = hn::Mul(centered, centered);
+  });
   for (int64_t i = 0; i < count; ++i) var[c + i] = static_cast<float>(squares[i] / n);
 }
 
@@ -244,15 +285,13 @@ void single_pixels_backward(const ChannelShape& s, int64_t c, int64_t count, con
   const Forward forward(scale, c, count, mean, var);
   mean += c;
   HWY_ALIGN double sums[kMostChannels] = {}, products[kMostChannels] = {};
-  for (int64_t row = 0; row < s.batch; ++row) {
-    for_channels(count, [&](int64_t i, auto load) HWY_ATTR {
-      const auto centered = hn::Sub(load(x + row * s.channels), load(mean));
-      const auto v = scaled_gradient<kRelu>(load(dy + row * s.channels), centered,
-                                            load(forward.factor), load(forward.shift));
-      add_channels(v, sums + i);
-      add_channels(hn::Mul(v, centered), products + i);
-    });
-  }
+  add_channels<2>(s.batch, count, {sums, products},
+                  [&](int64_t row, auto load, FloatVec(&v)[2]) HWY_ATTR {
+                    const auto centered = hn::Sub(load(x + row * s.channels), load(mean));
+                    v[0] = scaled_gradient<kRelu>(load(dy + row * s.channels), centered,
+                                                  load(forward.factor), load(forward.shift));
+                    v[1] = hn::Mul(v[0], centered);
+                  });
   float factor[kMostChannels], slope[kMostChannels], shift[kMostChannels];
   for (int64_t i = 0; i < count; ++i) {
     const InputGradient dx =

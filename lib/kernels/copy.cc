@@ -65,10 +65,13 @@ class RowCursor {
 
   int64_t offset() const { return offset_; }
 
-  void next() {
-    for (int i = outer_ - 1; i >= 0; --i) {
-      offset_ += axes_.strides[i];
-      if (++index_[i] < axes_.dims[i]) return;
+  // Rows from this one on that are one stride apart each.
+  int64_t left() const { return outer_ > 0 ? axes_.dims[outer_ - 1] - index_[outer_ - 1] : 1; }
+
+  void next(int64_t count = 1) {  // at most left()
+    for (int i = outer_ - 1; i >= 0; --i, count = 1) {
+      offset_ += count * axes_.strides[i];
+      if ((index_[i] += count) < axes_.dims[i]) return;
       offset_ -= axes_.dims[i] * axes_.strides[i];
       index_[i] = 0;
     }
@@ -193,6 +196,30 @@ void copy_row(DType from, const std::byte* x, int64_t stride, DType to, std::byt
   }
 }
 
+// Rows of so many bytes are copied in steps of fixed sizes, which need no calls.
+constexpr int64_t kShortRow = 512;
+
+// `rows` rows of `bytes` ≥ kStep bytes, `stride` bytes apart, one after another; the last step of a
+// row may overlap the one before.
+template <int64_t kStep>
+void copy_steps(const std::byte* x, int64_t stride, int64_t bytes, int64_t rows, std::byte* y) {
+  for (int64_t row = 0; row < rows; ++row, x += stride, y += bytes) {
+    for (int64_t at = 0; at + kStep <= bytes; at += kStep) std::memcpy(y + at, x + at, kStep);
+    std::memcpy(y + bytes - kStep, x + bytes - kStep, kStep);
+  }
+}
+
+void copy_short_rows(const std::byte* x, int64_t stride, int64_t bytes, int64_t rows,
+                     std::byte* y) {
+  const auto steps = bytes >= 64   ? copy_steps<64>
+                     : bytes >= 16 ? copy_steps<16>
+                     : bytes >= 8  ? copy_steps<8>
+                     : bytes >= 4  ? copy_steps<4>
+                     : bytes >= 2  ? copy_steps<2>
+                                   : copy_steps<1>;
+  steps(x, stride, bytes, rows, y);
+}
+
 void copy_rows(ThreadPool& pool, DType from, const std::byte* x, const Axes& axes, DType to,
                std::byte* y) {
   const int64_t n = axes.dims[axes.rank - 1], stride = axes.strides[axes.rank - 1];
@@ -206,8 +233,16 @@ void copy_rows(ThreadPool& pool, DType from, const std::byte* x, const Axes& axe
     return;
   }
   const int64_t grain = std::max<int64_t>(1, kGrain / n);
+  const int64_t size = info(from).block_bytes;
+  const bool is_short = from == to && !is_quantized(from) && stride == 1 && n * size <= kShortRow;
   pool.parallel_for(axes.rows(), grain, [&](int64_t begin, int64_t end, int) {
     RowCursor cursor(axes, axes.rank - 1, begin);
+    for (int64_t row = begin, count; is_short && row < end; row += count, cursor.next(count)) {
+      count = std::min(cursor.left(), end - row);
+      const int64_t apart = axes.strides[axes.rank - 2] * size;
+      copy_short_rows(x + cursor.offset() * size, apart, n * size, count, y + row * n * size);
+    }
+    if (is_short) return;
     for (int64_t row = begin; row < end; ++row, cursor.next()) {
       copy_row(from, x + row_bytes(from, cursor.offset()), stride, to, y + row_bytes(to, row * n),
                n);

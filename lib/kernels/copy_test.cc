@@ -1,5 +1,6 @@
 #include "lib/kernels/copy.h"
 
+#include <array>
 #include <cstring>
 #include <vector>
 
@@ -99,6 +100,47 @@ TEST_CASE("copy takes views of every kind") {
     check(dtype, dtype, {1, 40, 1, 5}, {99, 5, 1234, 1});  // strides of unit axes are free
     check(dtype, dtype, {30, 20}, {-20, 1}, 29 * 20);      // reversed
     check(dtype, dtype, {30, 20}, {20, -1}, 19);
+  }
+}
+
+TEST_CASE("short rows of any length are copied alone") {
+  for (DType dtype : {DType::kU8, DType::kF16, DType::kF32, DType::kF64}) {
+    for (int64_t n : {1, 2, 3, 5, 9, 16, 17, 33, 63, 64, 65, 130}) {
+      check(dtype, dtype, {3, 5, 9, n}, {45 * n, n, 5 * n, 1});  // heads and tokens exchanged
+      check(dtype, dtype, {41, n}, {n + 3, 1}, 2);
+    }
+  }
+}
+
+TEST_CASE("zeros around single elements and rows of any length") {
+  for (int64_t size : {1, 2, 4, 8}) {
+    for (const auto& [shape, before, to] :
+         std::vector<std::array<Shape, 3>>{{{{700, 1}, {0, 0}, {700, 2}}},
+                                           {{{3, 700, 1}, {1, 2, 1}, {5, 703, 4}}},
+                                           {{{5, 1}, {2, 9000}, {8, 20000}}},
+                                           {{{40, 3}, {1, 1}, {41, 5}}},
+                                           {{{6}, {3}, {11}}}}) {
+      INFO(size << " bytes, " << to_string(shape) << " in " << to_string(to));
+      std::vector<std::byte> x(static_cast<size_t>(shape.elements() * size));
+      for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<std::byte>(i % 251 + 1);
+      std::vector<std::byte> expected(static_cast<size_t>(to.elements() * size));
+      for (int64_t i = 0; i < shape.elements(); ++i) {
+        int64_t at = 0, step = 1, rest = i;
+        for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+          at += (rest % shape[axis] + before[axis]) * step;
+          rest /= shape[axis];
+          step *= to[axis];
+        }
+        std::memcpy(&expected[static_cast<size_t>(at * size)], &x[static_cast<size_t>(i * size)],
+                    static_cast<size_t>(size));
+      }
+      for (int threads : {1, 3}) {
+        ThreadPool pool(threads);
+        std::vector<std::byte> y(expected.size(), std::byte{0x55});
+        pad(pool, size, x.data(), shape, before, to, y.data());
+        REQUIRE(y == expected);
+      }
+    }
   }
 }
 

@@ -199,6 +199,7 @@ LUMEN_PIECE void run_steps(std::span<const ChainStep> steps, const ChainStep* ke
       LUMEN_UNARY(kToBf16)
       LUMEN_TERNARY(kWhere)
       LUMEN_TERNARY(kClamp)
+      LUMEN_TERNARY(kLeaky)
       case TypedOp::kNone:
         break;
     }
@@ -313,6 +314,7 @@ LUMEN_OP(neg, 1, kNegate)
 LUMEN_OP(abs, 1, kMagnitude)
 LUMEN_OP(sign, 1, kSign)
 LUMEN_OP(clamp, 3, kClamp)
+LUMEN_OP(leaky_relu, 3, kLeaky)
 #undef LUMEN_OP
 
 #define LUMEN_MAP(name, inputs, arguments, ...)                                       \
@@ -436,6 +438,7 @@ LUMEN_DISPATCH(gelu_tanh_slope)
 LUMEN_DISPATCH(hard_swish)
 LUMEN_DISPATCH(hard_swish_slope)
 LUMEN_DISPATCH(relu)
+LUMEN_DISPATCH(leaky_relu)
 LUMEN_DISPATCH(floor)
 LUMEN_DISPATCH(ceil)
 LUMEN_DISPATCH(round)

@@ -66,6 +66,8 @@ void hard_swish(const float* const* in, float* out, int64_t n, const float* para
 // Its derivative: x/3 + ½ for |x| ≤ 3, else 0 or 1.
 void hard_swish_slope(const float* const* in, float* out, int64_t n, const float* params);
 void relu(const float* const* in, float* out, int64_t n, const float* params);
+// in0 > 0 ? in1 : in2 · in1.
+void leaky_relu(const float* const* in, float* out, int64_t n, const float* params);
 void floor(const float* const* in, float* out, int64_t n, const float* params);
 void ceil(const float* const* in, float* out, int64_t n, const float* params);
 // Halves to even.

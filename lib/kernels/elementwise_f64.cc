@@ -69,6 +69,7 @@ LUMEN_OP(div, 2, kDivide)
 LUMEN_OP(maximum, 2, kMaximum)
 LUMEN_OP(minimum, 2, kMinimum)
 LUMEN_OP(clamp, 3, kClamp)
+LUMEN_OP(leaky_relu, 3, kLeaky)
 LUMEN_OP(neg, 1, kNegate)
 LUMEN_OP(abs, 1, kMagnitude)
 LUMEN_OP(sign, 1, kSign)
@@ -107,6 +108,14 @@ LUMEN_MAP(hard_swish_slope, (auto d, auto x), hard_swish_slope_vector(d, x))
 LUMEN_MAP(erf, (auto d, auto x), erf_vector(d, x))
 #undef LUMEN_MAP
 
+// Special values and what is no normal number go to libm.
+void pow(const double* const* in, double* out, int64_t n) {
+  map<2>(Double(), in, out, n, [](auto d, auto x, auto y) HWY_ATTR {
+    auto good = hn::Eq(x, x);
+    const auto power = pow_vector(d, x, y, good);
+    return repair(d, good, power, x, y, [](double a, double b) HWY_ATTR { return std::pow(a, b); });
+  });
+}
 void sin(const double* const* in, double* out, int64_t n) {
   map_sin_cos<false>(in, out, n);
 }
@@ -138,6 +147,7 @@ LUMEN_DISPATCH(neg)
 LUMEN_DISPATCH(abs)
 LUMEN_DISPATCH(sign)
 LUMEN_DISPATCH(relu)
+LUMEN_DISPATCH(leaky_relu)
 LUMEN_DISPATCH(floor)
 LUMEN_DISPATCH(ceil)
 LUMEN_DISPATCH(round)
@@ -163,6 +173,7 @@ LUMEN_DISPATCH(gelu_tanh)
 LUMEN_DISPATCH(gelu_tanh_slope)
 LUMEN_DISPATCH(hard_swish)
 LUMEN_DISPATCH(hard_swish_slope)
+LUMEN_DISPATCH(pow)
 LUMEN_DISPATCH(erf)
 #undef LUMEN_DISPATCH
 

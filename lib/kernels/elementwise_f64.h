@@ -26,6 +26,7 @@ void neg(const double* const* in, double* out, int64_t n);
 void abs(const double* const* in, double* out, int64_t n);
 void sign(const double* const* in, double* out, int64_t n);
 void relu(const double* const* in, double* out, int64_t n);
+void leaky_relu(const double* const* in, double* out, int64_t n);
 void floor(const double* const* in, double* out, int64_t n);
 void ceil(const double* const* in, double* out, int64_t n);
 void round(const double* const* in, double* out, int64_t n);
@@ -51,6 +52,7 @@ void gelu_tanh(const double* const* in, double* out, int64_t n);
 void gelu_tanh_slope(const double* const* in, double* out, int64_t n);
 void hard_swish(const double* const* in, double* out, int64_t n);
 void hard_swish_slope(const double* const* in, double* out, int64_t n);
+void pow(const double* const* in, double* out, int64_t n);
 void erf(const double* const* in, double* out, int64_t n);
 }  // namespace block_f64
 

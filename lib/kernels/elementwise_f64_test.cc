@@ -10,6 +10,7 @@
 
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
+#include "lib/kernels/loss.h"
 #include "lib/kernels/testing/every_target.h"
 
 using namespace lumen;
@@ -124,6 +125,18 @@ const FunctionF64 kFunctionsF64[] = {
     {"clamp", block_f64::clamp, 3,
      [](Exact a, Exact b, Exact c) { return std::isnan(a) ? a : std::fmin(std::fmax(a, b), c); }, 0,
      -9, 9},
+    {"leaky_relu", block_f64::leaky_relu, 3,
+     [](Exact a, Exact b, Exact c) { return a > 0 ? b : c * b; }, 0.501, -9, 9},
+    {"pow", block_f64::pow, 2, [](Exact a, Exact b, Exact) { return std::pow(a, b); }, 2, 0, 9},
+    {"pow of -9 to 9", block_f64::pow, 2, [](Exact a, Exact b, Exact) { return std::pow(a, b); }, 2,
+     -9, 9},
+    {"pow beyond the exponents", block_f64::pow, 2,
+     [](Exact a, Exact b, Exact) { return std::pow(a, b); }, 2, 0, 2000},
+    {"log_sigmoid", block_f64::log_sigmoid, 1,
+     [](Exact a, Exact, Exact) {
+       return std::fmin(a, Exact{0}) - std::log1p(std::exp(-std::fabs(a)));
+     },
+     4, -60, 60},
 };
 
 // Both sides of where something overflows, becomes denormal or is computed another way.

@@ -112,6 +112,8 @@ const Function kFunctions[] = {
                                            : a >= 3 ? 1
                                                     : a / 3 + 0.5; }, 4, -9, 9,
      true},
+    {"leaky_relu", block::leaky_relu, 3,
+     [](double a, double b, double c) { return a > 0 ? b : static_cast<float>(c * b); }, 0, -9, 9},
     {"relu", block::relu, 1, [](double a, double, double) { return a < 0 ? 0 : a; }, 0, -9, 9},
     {"floor", block::floor, 1, [](double a, double, double) { return std::floor(a); }, 0, -9, 9},
     {"ceil", block::ceil, 1, [](double a, double, double) { return std::ceil(a); }, 0, -9, 9},
@@ -284,13 +286,14 @@ struct Op {
   int arguments;
 };
 constexpr Op kChainOps[] = {
-    {TypedOp::kAdd, block::add, 2},         {TypedOp::kSubtract, block::sub, 2},
-    {TypedOp::kMultiply, block::mul, 2},    {TypedOp::kDivide, block::div, 2},
-    {TypedOp::kNegate, block::neg, 1},      {TypedOp::kMagnitude, block::abs, 1},
-    {TypedOp::kMaximum, block::maximum, 2}, {TypedOp::kMinimum, block::minimum, 2},
-    {TypedOp::kLess, block::less_than, 2},  {TypedOp::kEqual, block::equal, 2},
-    {TypedOp::kWhere, block::where, 3},     {TypedOp::kRelu, block::relu, 1},
-    {TypedOp::kSign, block::sign, 1},       {TypedOp::kClamp, block::clamp, 3},
+    {TypedOp::kAdd, block::add, 2},          {TypedOp::kSubtract, block::sub, 2},
+    {TypedOp::kMultiply, block::mul, 2},     {TypedOp::kDivide, block::div, 2},
+    {TypedOp::kNegate, block::neg, 1},       {TypedOp::kMagnitude, block::abs, 1},
+    {TypedOp::kMaximum, block::maximum, 2},  {TypedOp::kMinimum, block::minimum, 2},
+    {TypedOp::kLess, block::less_than, 2},   {TypedOp::kEqual, block::equal, 2},
+    {TypedOp::kWhere, block::where, 3},      {TypedOp::kRelu, block::relu, 1},
+    {TypedOp::kSign, block::sign, 1},        {TypedOp::kClamp, block::clamp, 3},
+    {TypedOp::kLeaky, block::leaky_relu, 3},
 };
 
 // Three operands of n numbers with NaN, infinities, zeros and equal ones among them.

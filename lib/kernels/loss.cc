@@ -7,6 +7,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "lib/kernels/simd/elementwise-inl.h"
+#include "lib/kernels/simd/math_f64-inl.h"
 #include "lib/kernels/simd/rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -43,6 +45,45 @@ void binary_cross_entropy(const float* const* in, float* out, int64_t n, const f
   });
 }
 
+template <class D>
+HWY_INLINE hn::Vec<D> huber_vector(D d, hn::Vec<D> x, hn::Vec<D> low, hn::Vec<D> high) {
+  const auto near = hn::Min(hn::Max(x, low), high);
+  return hn::Mul(near, hn::NegMulAdd(near, hn::Set(d, hn::TFromD<D>{1} / 2), x));
+}
+
+void huber(const float* const* in, float* out, int64_t n, const float*) {
+  map<3>(Float(), in, out, n, [](auto d, auto x, auto low, auto high) HWY_ATTR {
+    return huber_vector(d, x, low, high);
+  });
+}
+
+// ---- In double.
+
+using Double = hn::ScalableTag<double>;
+
+void log_sigmoid_f64(const double* const* in, double* out, int64_t n) {
+  map<1>(Double(), in, out, n, [](auto d, auto x) HWY_ATTR {
+    const auto rest = log1p_vector(d, exp_vector(d, hn::Neg(hn::Abs(x))));
+    return hn::Sub(hn::IfThenElse(hn::Gt(x, hn::Zero(d)), hn::Zero(d), x), rest);
+  });
+}
+
+void binary_cross_entropy_f64(const double* const* in, double* out, int64_t n) {
+  map<2>(Double(), in, out, n, [](auto d, auto p, auto t) HWY_ATTR {
+    const auto least = hn::Set(d, -100.0), one = hn::Set(d, 1.0);
+    const auto log = log_vector(d, p), other_log = log1p_vector(d, hn::Neg(p));
+    const auto yes = hn::IfThenElse(hn::Lt(log, least), least, log);
+    const auto no = hn::IfThenElse(hn::Lt(other_log, least), least, other_log);
+    return hn::Sub(hn::Mul(hn::Sub(t, one), no), hn::Mul(t, yes));
+  });
+}
+
+void huber_f64(const double* const* in, double* out, int64_t n) {
+  map<3>(Double(), in, out, n, [](auto d, auto x, auto low, auto high) HWY_ATTR {
+    return huber_vector(d, x, low, high);
+  });
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace lumen::kernels
 HWY_AFTER_NAMESPACE();
@@ -52,6 +93,10 @@ namespace lumen::kernels {
 
 HWY_EXPORT(log_sigmoid);
 HWY_EXPORT(binary_cross_entropy);
+HWY_EXPORT(huber);
+HWY_EXPORT(log_sigmoid_f64);
+HWY_EXPORT(binary_cross_entropy_f64);
+HWY_EXPORT(huber_f64);
 
 void block::log_sigmoid(const float* const* in, float* out, int64_t n, const float* params) {
   HWY_DYNAMIC_DISPATCH(log_sigmoid)(in, out, n, params);
@@ -60,6 +105,20 @@ void block::log_sigmoid(const float* const* in, float* out, int64_t n, const flo
 void block::binary_cross_entropy(const float* const* in, float* out, int64_t n,
                                  const float* params) {
   HWY_DYNAMIC_DISPATCH(binary_cross_entropy)(in, out, n, params);
+}
+
+void block::huber(const float* const* in, float* out, int64_t n, const float* params) {
+  HWY_DYNAMIC_DISPATCH(huber)(in, out, n, params);
+}
+
+void block_f64::log_sigmoid(const double* const* in, double* out, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(log_sigmoid_f64)(in, out, n);
+}
+void block_f64::binary_cross_entropy(const double* const* in, double* out, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(binary_cross_entropy_f64)(in, out, n);
+}
+void block_f64::huber(const double* const* in, double* out, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(huber_f64)(in, out, n);
 }
 
 }  // namespace lumen::kernels

@@ -19,11 +19,12 @@ HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
 
-// y[i] = f(x[i], i) by whole vectors and a partial one; load(p) inside f reads p[i…] alike.
-template <class T, class F>
-HWY_INLINE void map_row(T* y, size_t dim, const F& f) {
-  for_each_vector(0, static_cast<int64_t>(dim),
-                  [&](auto load, auto store) HWY_ATTR { store(f(load), y); });
+// y[i] = f(x[i], i) by whole vectors and a partial one; load(p) inside f reads p[i…] alike. The
+// rows behind those at p are fetched.
+template <class To, class F, class... T>
+HWY_INLINE void map_row(To* y, size_t dim, const F& f, const T*... p) {
+  const auto each = [&](auto load, auto store) HWY_ATTR { store(f(load), y); };
+  for_each_vector_then(static_cast<int64_t>(dim), each, p...);
 }
 
 template <class T, class To>
@@ -33,9 +34,11 @@ void rms_norm_numbers(const T* x, size_t dim, const T* w, float eps, To* y) {
       sum_of(x, dim, [](auto v, auto sum) HWY_ATTR { return hn::MulAdd(v, v, sum); });
   const auto scale = hn::Set(d, 1.0f / std::sqrt(squares / static_cast<float>(dim) + eps));
   if (w) {
-    map_row(y, dim, [&](auto load) HWY_ATTR { return hn::Mul(hn::Mul(load(x), scale), load(w)); });
+    map_row(
+        y, dim, [&](auto load) HWY_ATTR { return hn::Mul(hn::Mul(load(x), scale), load(w)); }, x);
   } else {
-    map_row(y, dim, [&](auto load) HWY_ATTR { return hn::Mul(load(x), scale); });
+    map_row(
+        y, dim, [&](auto load) HWY_ATTR { return hn::Mul(load(x), scale); }, x);
   }
 }
 
@@ -50,11 +53,12 @@ void layer_norm_numbers(const T* x, size_t dim, const T* w, const T* b, float ep
     return hn::MulAdd(deviation, deviation, sum);
   });
   const auto scale = hn::Set(d, 1.0f / std::sqrt(squares / count + eps));
-  map_row(y, dim, [&](auto load) HWY_ATTR {
+  const auto result = [&](auto load) HWY_ATTR {
     auto v = hn::Mul(hn::Sub(load(x), mean), scale);
     if (w) v = hn::Mul(v, load(w));
     return b ? hn::Add(v, load(b)) : v;
-  });
+  };
+  map_row(y, dim, result, x);
 }
 
 // Subtracting the maximum makes every exponent ≤ 0 and the sum ≥ 1. NaN reaches the sum through
@@ -67,6 +71,8 @@ void softmax_numbers(const T* x, size_t dim, float* powers, T* y) {
   FloatVec sum0 = hn::Zero(d), sum1 = sum0;
   size_t i = 0;
   for (; i + 2 * lanes <= dim; i += 2 * lanes) {
+    fetch_next_rows(static_cast<int64_t>(dim), static_cast<int64_t>(i), x);
+    fetch_next_rows(static_cast<int64_t>(dim), static_cast<int64_t>(i + lanes), x);
     const auto e0 = exp_nonpositive(d, hn::Sub(load_numbers(d, x + i), maximum));
     const auto e1 = exp_nonpositive(d, hn::Sub(load_numbers(d, x + i + lanes), maximum));
     hn::StoreU(e0, d, powers + i);

@@ -25,9 +25,9 @@ void softmax_backward_numbers(const T* y, const D* dy, int64_t dim, float* dx) {
     sums[0] = hn::MulAdd(load(y), load(dy), sums[0]);
   });
   const auto shift = hn::Set(Float(), dot[0]);
-  for_each_vector(0, dim, [&](auto load, auto store) HWY_ATTR {
-    store(hn::Mul(load(y), hn::Sub(load(dy), shift)), dx);
-  });
+  const auto result = [&](auto load, auto store)
+                          HWY_ATTR { store(hn::Mul(load(y), hn::Sub(load(dy), shift)), dx); };
+  for_each_vector_then(dim, result, y, dy);
 }
 
 template <class T, class D>
@@ -37,9 +37,10 @@ void log_softmax_backward_numbers(const T* y, const D* dy, int64_t dim, float* d
   fold_row(static_cast<size_t>(dim), total,
            [&](auto load, auto, auto& sums) HWY_ATTR { sums[0] = hn::Add(load(dy), sums[0]); });
   const auto sum = hn::Set(d, total[0]);
-  for_each_vector(0, dim, [&](auto load, auto store) HWY_ATTR {
+  const auto result = [&](auto load, auto store) HWY_ATTR {
     store(hn::NegMulAdd(exp_nonpositive(d, load(y)), sum, load(dy)), dx);
-  });
+  };
+  for_each_vector_then(dim, result, y, dy);
 }
 
 // One row; adds its part to dw.
@@ -57,11 +58,12 @@ void rms_norm_backward_numbers(const T* x, const T* w, const D* dy, int64_t dim,
   const float scale = 1.0f / std::sqrt(sums[0] / count + eps);
   const auto r = hn::Set(d, scale);
   const auto pull = hn::Set(d, scale * scale * scale * (sums[1] / count));
-  for_each_vector(0, dim, [&](auto load, auto store) HWY_ATTR {
+  const auto result = [&](auto load, auto store) HWY_ATTR {
     const auto v = load(x), gradient = hn::Mul(load(dy), r);
     store(hn::MulAdd(gradient, v, load(dw)), dw);
     store(hn::NegMulAdd(v, pull, hn::Mul(gradient, load(w))), dx);
-  });
+  };
+  for_each_vector_then(dim, result, x, dy);
 }
 
 // One row; adds its part to dw and db.
@@ -83,13 +85,14 @@ void layer_norm_backward_numbers(const T* x, const T* w, const D* dy, int64_t di
   const float scale = 1.0f / std::sqrt(sums[0] / count + eps);
   const auto r = hn::Set(d, scale);
   const auto mean_g = hn::Set(d, sums[1] / count), mean_gx = hn::Set(d, scale * sums[2] / count);
-  for_each_vector(0, dim, [&](auto load, auto store) HWY_ATTR {
+  const auto result = [&](auto load, auto store) HWY_ATTR {
     const auto gradient = load(dy), normal = hn::Mul(hn::Sub(load(x), mean), r);
     store(hn::MulAdd(gradient, normal, load(dw)), dw);
     store(hn::Add(gradient, load(db)), db);
     const auto g = hn::Sub(hn::Mul(gradient, load(w)), mean_g);
     store(hn::Mul(r, hn::NegMulAdd(normal, mean_gx, g)), dx);
-  });
+  };
+  for_each_vector_then(dim, result, x, dy);
 }
 
 // sum[i] = Σ_b parts[b · stride + i] for i in [begin, end), in order.

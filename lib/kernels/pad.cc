@@ -8,14 +8,33 @@
 namespace lumen::kernels {
 namespace {
 
+// Single elements, kSize bytes, as rows of `to_row` bytes, `front` of them before the element: what
+// is filled with zeros is still in L1 when its elements come.
+template <int64_t kSize>
+void pad_elements(const std::byte* x, int64_t rows, int64_t front, int64_t to_row, std::byte* y) {
+  const int64_t together = std::max<int64_t>(1, (8 << 10) / to_row);
+  for (int64_t i = 0; i < rows; i += together) {
+    const int64_t count = std::min(together, rows - i);
+    std::memset(y, 0, static_cast<size_t>(count * to_row));
+    for (int64_t k = 0; k < count; ++k) std::memcpy(y + front + k * to_row, x + k * kSize, kSize);
+    x += count * kSize;
+    y += count * to_row;
+  }
+}
+
 // Rows of `row` bytes of x as rows of front + row + back bytes.
 void pad_rows(const std::byte* x, int64_t row, int64_t rows, int64_t front, int64_t back,
               std::byte* y) {
   // Of a few hundred bytes, as images have them: fixed sizes need no calls, and what is written
   // beyond the zeros between two rows the next row overwrites.
   constexpr int64_t kStep = 64, kShort = 1024;
+  const int64_t to_row = front + row + back;
+  if (row == 8) return pad_elements<8>(x, rows, front, to_row, y);
+  if (row == 4) return pad_elements<4>(x, rows, front, to_row, y);
+  if (row == 2) return pad_elements<2>(x, rows, front, to_row, y);
+  if (row == 1) return pad_elements<1>(x, rows, front, to_row, y);
   if (row < kStep || row > kShort || front + back > kStep) {
-    for (int64_t i = 0; i < rows; ++i, x += row, y += row + front + back) {
+    for (int64_t i = 0; i < rows; ++i, x += row, y += to_row) {
       std::memset(y, 0, static_cast<size_t>(front));
       if (row > 0) std::memcpy(y + front, x, static_cast<size_t>(row));
       std::memset(y + front + row, 0, static_cast<size_t>(back));
@@ -24,7 +43,7 @@ void pad_rows(const std::byte* x, int64_t row, int64_t rows, int64_t front, int6
   }
   std::memset(y, 0, static_cast<size_t>(front));
   y += front;
-  for (int64_t i = 0; i < rows; ++i, x += row, y += row + front + back) {
+  for (int64_t i = 0; i < rows; ++i, x += row, y += to_row) {
     for (int64_t at = 0; at + kStep <= row; at += kStep) std::memcpy(y + at, x + at, kStep);
     std::memcpy(y + row - kStep, x + row - kStep, kStep);
     std::memset(y + row, 0, i + 1 < rows ? kStep : static_cast<size_t>(back));

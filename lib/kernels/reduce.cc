@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "lib/base/check.h"
+#include "lib/base/prefetch.h"
 #include "lib/base/round_up.h"
 #include "lib/kernels/simd/targets-inl.h"
 
@@ -163,56 +164,98 @@ void reduce_short_rows(const float* x, int64_t rows, int64_t axis, float* y) {
   for (; row < rows; ++row) y[row] = reduce_span<Op, float>(x + row * axis, axis);
 }
 
-// The reduction of up to kRowSpan vectors, `stride` numbers apart, each loaded by load(pointer).
-template <class Op, class T, class Load>
-HWY_INLINE FloatVec reduce_rows(const T* x, int64_t rows, int64_t stride, const Load& load) {
-  FloatVec parts[8];
-  for (auto& part : parts) part = hn::Set(Float(), Op::kStart);
-  int64_t row = 0;
-  for (; row + 8 <= rows; row += 8) {
-    for (int64_t i = 0; i < 8; ++i) parts[i] = Op::join(parts[i], load(x + (row + i) * stride));
-  }
-  for (int64_t i = 0; row + i < rows; ++i) {
-    parts[i] = Op::join(parts[i], load(x + (row + i) * stride));
-  }
-  for (int width = 4; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) parts[i] = Op::join(parts[i], parts[i + width]);
-  }
-  return parts[0];
-}
-
 // Where rows are divided: reductions of both parts are joined.
 constexpr int64_t first_half(int64_t rows) {
   return (rows / 2 + kRowSpan - 1) / kRowSpan * kRowSpan;
 }
 
-// y[i] = reduction over rows r of x[r · stride + i] for i in [0, columns), columns ≤ kStrip. Row
-// span by row span, so that the pages and cache lines of a span serve all columns.
+// The partial results of a span of rows: row r is joined to that of r % kRowParts.
+inline constexpr int64_t kRowParts = 8;
+
+// y[i] of what load(part, i, count) gives from column i on, `count` columns of it, joined by
+// halves.
+template <class Op, class Load>
+HWY_INLINE void join_parts(int64_t columns, float* y, const Load& load) {
+  const Float d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = 0; i < columns; i += lanes) {
+    const int64_t count = std::min(lanes, columns - i);
+    FloatVec v[kRowParts];
+    for (int64_t part = 0; part < kRowParts; ++part) v[part] = load(part, i, count);
+    for (int width = kRowParts / 2; width > 0; width /= 2) {
+      for (int part = 0; part < width; ++part) v[part] = Op::join(v[part], v[part + width]);
+    }
+    store_first(v[0], d, y + i, count);
+  }
+}
+
+// The reduction of up to kRowParts rows, as below.
+template <class Op, class T>
+void reduce_few_rows(const T* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
+  const auto start = hn::Set(Float(), Op::kStart);
+  join_parts<Op>(columns, y, [&](int64_t part, int64_t i, int64_t count) HWY_ATTR {
+    if (part >= rows) return start;
+    return Op::join(start, load_first(Float(), x + part * stride + i, count));
+  });
+}
+
+// y[i] = reduction over rows r < rows of x[r · stride + i] for i in [0, columns),
+// columns ≤ kStrip. A part is made of pieces of some rows at once, each of which is read from its
+// beginning to its end; what stands below them is fetched, as it comes next. Without kMayBeNan
+// false, and y means nothing, if there is a NaN.
+template <class Op, bool kMayBeNan, class T>
+bool reduce_rows(const T* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
+  const Float d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto start = hn::Set(d, Op::kStart);
+  HWY_ALIGN float parts[kRowParts][kStrip];
+  auto most = hn::Zero(Bits());
+  for (int64_t part = 0; part < kRowParts; ++part) {
+    const auto join_rows = [&](int64_t i, const auto& load) HWY_ATTR {
+      auto joined = start;
+      for (int64_t row = part; row < rows; row += kRowParts) {
+        const T* const from = x + row * stride + i;
+        prefetch(from + stride, lanes * static_cast<int64_t>(sizeof(T)));
+        const auto v = load(from);
+        joined = kMayBeNan ? Op::join(joined, v) : Op::join_numbers(joined, v);
+        if constexpr (!kMayBeNan) most = larger_bits(most, v);
+      }
+      hn::Store(joined, d, parts[part] + i);
+    };
+    int64_t i = 0;
+    for (; i + lanes <= columns; i += lanes) {
+      join_rows(i, [](const T* p) HWY_ATTR { return load_numbers(Float(), p); });
+    }
+    const int64_t rest = columns - i;
+    if (rest == 0) continue;
+    join_rows(i, [rest](const T* p) HWY_ATTR { return load_first(Float(), p, rest); });
+  }
+  if (!kMayBeNan && any_nan_in(most)) return false;
+  join_parts<Op>(columns, y, [&](int64_t part, int64_t i, int64_t) HWY_ATTR {
+    return hn::Load(d, parts[part] + i);
+  });
+  return true;
+}
+
+// The same of any number of rows: span by span, so that the pages and cache lines of a span serve
+// all columns.
 template <class Op, class T>
 void reduce_columns(const T* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
   if (rows == 0) {  // x may be null
     std::fill_n(y, columns, Op::kStart);
     return;
   }
-  const Float d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  if (rows > kRowSpan) {
-    const int64_t half = first_half(rows);
-    HWY_ALIGN float rest[kStrip];
-    reduce_columns<Op>(x, half, stride, columns, y);
-    reduce_columns<Op>(x + half * stride, rows - half, stride, columns, rest);
-    for (int64_t i = 0; i < columns; ++i) y[i] = Op::join_scalar(y[i], rest[i]);
+  if (rows <= kRowParts) return reduce_few_rows<Op>(x, rows, stride, columns, y);
+  if (rows <= kRowSpan) {
+    if (Op::kMindsNan && reduce_rows<Op, false>(x, rows, stride, columns, y)) return;
+    reduce_rows<Op, true>(x, rows, stride, columns, y);
     return;
   }
-  int64_t i = 0;
-  for (; i + lanes <= columns; i += lanes) {
-    const auto load = [](const T* p) HWY_ATTR { return load_numbers(Float(), p); };
-    hn::StoreU(reduce_rows<Op>(x + i, rows, stride, load), d, y + i);
-  }
-  if (i == columns) return;
-  const int64_t count = columns - i;
-  const auto load = [count](const T* p) HWY_ATTR { return load_first(Float(), p, count); };
-  store_first(reduce_rows<Op>(x + i, rows, stride, load), d, y + i, count);
+  const int64_t half = first_half(rows);
+  HWY_ALIGN float rest[kStrip];
+  reduce_columns<Op>(x, half, stride, columns, y);
+  reduce_columns<Op>(x + half * stride, rows - half, stride, columns, rest);
+  for (int64_t i = 0; i < columns; ++i) y[i] = Op::join_scalar(y[i], rest[i]);
 }
 
 float sum_span(const float* x, int64_t n) {
@@ -343,21 +386,25 @@ struct Kernels {
 // Work below this many elements is not worth a second thread.
 constexpr int64_t kGrain = 8192;
 
-// A long row is cut into pieces of equal length whatever the number of threads.
-constexpr int64_t kMaxPieces = 64;
+// A long row is cut into pieces of equal length whatever the number of threads; those of some rows
+// are shared out together.
+constexpr int64_t kMaxPieces = 64, kPiecesTogether = 1024;
 
 template <class T>
-void reduce_long_row(ThreadPool& pool, const T* x, int64_t n, SpanKernel<T> span,
-                     SpanKernel<float> join, float* y) {
-  const int64_t piece = std::max(kGrain, (n + kMaxPieces - 1) / kMaxPieces);
-  const int64_t pieces = (n + piece - 1) / piece;
-  float partial[kMaxPieces];
-  pool.parallel_for(pieces, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      partial[i] = span(x + i * piece, std::min(piece, n - i * piece));
-    }
-  });
-  *y = join(partial, pieces);
+void reduce_long_rows(ThreadPool& pool, const T* x, int64_t rows, int64_t n, SpanKernel<T> span,
+                      SpanKernel<float> join, float* y) {
+  const int64_t piece = std::max(kGrain, divide_up(n, kMaxPieces)), pieces = divide_up(n, piece);
+  float partial[kPiecesTogether];
+  for (int64_t first = 0, count; first < rows; first += count) {
+    count = std::min(kPiecesTogether / pieces, rows - first);
+    pool.parallel_for(count * pieces, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t at = i % pieces * piece;
+        partial[i] = span(x + (first + i / pieces) * n + at, std::min(piece, n - at));
+      }
+    });
+    for (int64_t i = 0; i < count; ++i) y[first + i] = join(partial + i * pieces, pieces);
+  }
 }
 
 // Splitting between columns does not change any column's order of additions. Strips are even, so
@@ -413,10 +460,7 @@ void reduce(ThreadPool& pool, const T* x, int64_t outer, int64_t axis, int64_t i
     return reduce_strips(pool, x, 1, 1, outer * inner, kernels.columns, y);
   }
   if (inner == 1 && axis >= 2 * kGrain) {
-    for (int64_t i = 0; i < outer; ++i) {
-      reduce_long_row(pool, x + i * axis, axis, kernels.span, join, y + i);
-    }
-    return;
+    return reduce_long_rows(pool, x, outer, axis, kernels.span, join, y);
   }
   if (inner == 1) {
     const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, axis));

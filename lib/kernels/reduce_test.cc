@@ -136,6 +136,11 @@ TEST_CASE("extremes and argmax show a NaN wherever it stands") {
         max_reduce(pool, pairs.data(), 1, n, 2, both);
         REQUIRE(std::isnan(both[0]));
         REQUIRE(both[1] == 2);
+        std::vector<float> wide(static_cast<size_t>(n) * 35, -2.0f), of_columns(35);
+        wide[static_cast<size_t>(at) * 35 + 17] = kNan;
+        max_reduce(pool, wide.data(), 1, n, 35, of_columns.data());
+        for (size_t i = 0; i < 35; ++i)
+          REQUIRE((i == 17 ? std::isnan(of_columns[i]) : of_columns[i] == -2));
         REQUIRE(argmax(x.data(), n) == at);
         std::vector<uint16_t> narrow;
         for (float v : x) narrow.push_back(to_bf16(v).bits);

@@ -286,6 +286,31 @@ void scatter_row(const std::byte* __restrict x, const std::byte* __restrict inde
   }
 }
 
+// A bundle of lines that follow one another.
+constexpr int64_t kLinesTogether = 8;
+
+// The same of `lines` lines, whose elements are so many apart in the three: some at once, so that
+// what is added to one of them need not wait for what was just added there.
+template <typename T, typename I, bool kAdd>
+void scatter_lines(const std::byte* __restrict x, int64_t x_step, const std::byte* __restrict index,
+                   int64_t index_step, int64_t n, int64_t lines, std::byte* __restrict y,
+                   int64_t y_step) {
+  constexpr int64_t kSize = sizeof(T), kIndexSize = sizeof(I), kTogether = 4;
+  int64_t line = 0;
+  for (; line + kTogether <= lines; line += kTogether) {
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t l = line; l < line + kTogether; ++l) {
+        const int64_t j = element<I>(index, l * index_step + i);
+        put_row<T, kAdd>(x + (l * x_step + i) * kSize, 1, y + (l * y_step + j) * kSize);
+      }
+    }
+  }
+  for (; line < lines; ++line) {
+    scatter_row<T, I, kAdd>(x + line * x_step * kSize, index + line * index_step * kIndexSize, n,
+                            y + line * y_step * kSize);
+  }
+}
+
 template <typename T, typename I, bool kAdd>
 bool scatter_as(ThreadPool& pool, const TypedOperand& index, const TypedOperand& src,
                 const Shape& shape, int axis, const Shape& y_shape, std::byte* y) {
@@ -296,23 +321,28 @@ bool scatter_as(ThreadPool& pool, const TypedOperand& index, const TypedOperand&
   const int64_t index_stride = lines.stride(index.strides), index_step = lines.step(index.strides);
   const int64_t y_stride = lines.stride(to), y_step = lines.step(to);
   const bool rows = has_rows(lines, src.strides, index.strides, to);
-  if (!rows && !all_in_range(pool, index, shape, y_shape[axis])) return false;
+  // What all lines share is checked once.
+  const bool checked = !rows || is_shared(index, shape, axis);
+  if (checked && !all_in_range(pool, index, shape, y_shape[axis])) return false;
   std::atomic<bool> in_range = true;
   // Rows whose elements go to one other each are added as they lie, however many there are.
   const bool whole_rows = !rows && index_step == 0 && src_step == 1 && y_step == 1;
   const int64_t most = whole_rows ? std::max<int64_t>(1, shape.elements())
+                       : rows     ? kLinesTogether
                                   : lines.bundle(y_shape[axis], int64_t{sizeof(T)});
   lines.parallel(pool, most, [&](int64_t line, int64_t count, int) {
     const int64_t from = lines.offset(src.strides, line), at = lines.offset(index.strides, line);
     const int64_t out = lines.offset(to, line);
     if (rows) {
       const std::byte* const indices = index.data + at * static_cast<int64_t>(sizeof(I));
-      const int64_t n = lines.length();
-      if (!all_in_range<I>(indices, n, y_shape[axis])) {
+      const int64_t n = lines.length(), apart = index_step * static_cast<int64_t>(sizeof(I));
+      for (int64_t l = 0; !checked && l < count; ++l) {
+        if (all_in_range<I>(indices + l * apart, n, y_shape[axis])) continue;
         in_range = false;
         return;
       }
-      scatter_row<T, I, kAdd>(src.data + from * kSize, indices, n, y + out * kSize);
+      scatter_lines<T, I, kAdd>(src.data + from * kSize, src_step, indices, index_step, n, count,
+                                y + out * kSize, y_step);
       return;
     }
     if (whole_rows) {

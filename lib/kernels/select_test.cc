@@ -236,7 +236,7 @@ TEST_CASE("lines of every type are ordered as by a stable sort") {
 TEST_CASE("an index that all rows share, and rows added by it") {
   Philox random(10);
   const Shape shape = {9, 83};
-  std::vector<float> x(9 * 83), taken(x.size()), added(x.size());
+  std::vector<float> x(9 * 83), taken(x.size()), added(x.size()), added_columns(x.size());
   std::vector<int64_t> columns(83), rows(9);
   for (float& v : x) v = static_cast<float>(random.next_u32() % 100);
   for (int64_t& j : columns) j = static_cast<int64_t>(random.next_u32() % 83);
@@ -245,6 +245,7 @@ TEST_CASE("an index that all rows share, and rows added by it") {
     for (size_t c = 0; c < 83; ++c) {
       taken[r * 83 + c] = x[r * 83 + static_cast<size_t>(columns[c])];
       added[static_cast<size_t>(rows[r]) * 83 + c] += x[r * 83 + c];
+      added_columns[r * 83 + static_cast<size_t>(columns[c])] += x[r * 83 + c];
     }
   }
   const TypedOperand from = operand(x, DType::kF32, {83, 1});
@@ -257,10 +258,17 @@ TEST_CASE("an index that all rows share, and rows added by it") {
     y.assign(y.size(), 0);
     CHECK(scatter(pool, operand(rows, DType::kI64, {1, 0}), from, shape, 0, true, shape, bytes));
     CHECK(y == added);
+    y.assign(y.size(), 0);
+    const TypedOperand of_columns = operand(columns, DType::kI64, {0, 1});
+    CHECK(scatter(pool, of_columns, from, shape, 1, true, shape, bytes));
+    CHECK(y == added_columns);
   }
   columns[82] = 83;
   ThreadPool pool(2);
   std::vector<float> y(x.size());
+  CHECK(!scatter(pool, operand(columns, DType::kI64, {0, 1}), from, shape, 1, true, shape,
+                 reinterpret_cast<std::byte*>(y.data())));
+  CHECK(y == std::vector<float>(x.size()));
   CHECK(!take_along(pool, from, operand(columns, DType::kI64, {0, 1}), 83, shape, 1,
                     reinterpret_cast<std::byte*>(y.data())));
 }

@@ -59,6 +59,7 @@ enum class TypedOp {
   kToBf16,  // only in chains (elementwise.h): rounded to bfloat16 and back
   kSign,    // (0 < x) − (x < 0)
   kClamp,   // min(max(in[0], in[1]), in[2]); NaN stays, bounds are none
+  kLeaky,   // only in chains: in[0] > 0 ? in[1] : in[2] · in[1]
 };
 
 // A function of elements: of floats `block` or, if that is null, `real`, and of integers `integer`;

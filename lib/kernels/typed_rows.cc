@@ -15,6 +15,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "lib/kernels/simd/elementwise-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
@@ -290,6 +292,7 @@ void compute_as(TypedOp op, const std::byte* const* in, int64_t n, std::byte* y)
       return write_each<T>(n, y,
                            [=](int64_t i) HWY_ATTR { return at(a, i) < 0 ? T{0} : at(a, i); });
     case TypedOp::kToBf16:
+    case TypedOp::kLeaky:
     case TypedOp::kNone:
       break;
   }
@@ -331,6 +334,7 @@ void compute_truths(TypedOp op, const std::byte* const* in, int64_t n, std::byte
       });
     case TypedOp::kDivide:
     case TypedOp::kToBf16:
+    case TypedOp::kLeaky:
     case TypedOp::kNone:
       break;
   }
@@ -363,6 +367,9 @@ HWY_INLINE V joined(D d, V a, V b) {
   if constexpr (kFold == Fold::kSum) return hn::Add(a, b);
   constexpr bool kLeast = kFold == Fold::kMinimum;
   if constexpr (std::is_floating_point_v<hn::TFromD<D>>) {
+    if constexpr (kExtremesGiveSecond) {  // whatever a is, what looks for NaN does not wait for it
+      return hn::IfThenElse(hn::IsNaN(b), b, kLeast ? hn::Min(b, a) : hn::Max(b, a));
+    }
     return hn::IfThenElse(hn::Or(hn::IsNaN(a), kLeast ? hn::Le(a, b) : hn::Le(b, a)), a, b);
   }
   return kLeast ? hn::Min(a, b) : hn::Max(a, b);

@@ -12,7 +12,7 @@ namespace block = kernels::block;
 namespace block_f64 = kernels::block_f64;
 
 extern const OpDef kTanh, kSigmoid, kSilu, kSiluSlope, kGelu, kGeluSlope, kGeluTanh, kGeluTanhSlope,
-    kHardSwish, kHardSwishSlope, kRelu;
+    kHardSwish, kHardSwishSlope, kRelu, kLeakyRelu;
 
 namespace {
 
@@ -191,6 +191,22 @@ const OpDef kRelu =
                    return {where(less_than(zero, call.output), call.dy, zero)};
                  },
                  .cases = [] { return elementwise_cases(kRelu, 1, -2, 2); }});
+// x > 0 ? v : slope · v: leaky ReLU with v = x, and its gradient with v = dy. It has none of x and
+// of the slope.
+const OpDef kLeakyRelu =
+    elementwise({.name = "leaky_relu",
+                 .block = block::leaky_relu,
+                 .block_f64 = block_f64::leaky_relu,
+                 .meaning =
+                     [](const Node&, Inputs in) {
+                       const Tensor positive = less_than(constant_like(0, in[0]), in[0]);
+                       return mul(in[1], where(positive, ones_like(in[0]), in[2]));
+                     },
+                 .grad = [](const GradCall& call) -> Gradients {
+                   const Tensor inputs[] = {call.inputs[0], call.dy, call.inputs[2]};
+                   return {Tensor(), compute(kLeakyRelu, inputs, call.node.dtype), Tensor()};
+                 },
+                 .cases = [] { return elementwise_cases(kLeakyRelu, 3, -2, 2); }});
 
 Tensor sigmoid(const Tensor& x) {
   return real_unary(kSigmoid, x);
@@ -221,9 +237,8 @@ Tensor elu(const Tensor& x, double alpha) {
 }
 Tensor leaky_relu(const Tensor& x, double slope) {
   return in_float(x, [&](const Tensor& t) {
-    // As a product, whose gradient is one too.
-    const Tensor positive = less_than(constant_like(0, t), t);
-    return mul(t, where(positive, ones_like(t), full_like(t, slope)));
+    const Tensor inputs[] = {t, t, full_like(t, slope)};
+    return compute(kLeakyRelu, inputs, t.dtype());
   });
 }
 Tensor softplus(const Tensor& x, double beta, double threshold) {

@@ -284,6 +284,7 @@ Gradients grad_pow(const GradCall& call) {
 const OpDef kPow =
     elementwise({.name = "pow",
                  .block = block::pow,
+                 .block_f64 = block_f64::pow,
                  .real = [](const double* x) { return std::pow(x[0], x[1]); },
                  .integer = [](const int64_t* x) { return kernels::integer_power(x[0], x[1]); },
                  // Approximate: x > 0.

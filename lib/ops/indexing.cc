@@ -6,6 +6,38 @@
 
 namespace lumen::ops {
 
+namespace {
+
+// `count` slices along `axis`, `step` apart from `first` on: one of each group of `step`, as a view
+// unless the last group is not whole.
+Tensor every(const Tensor& x, int axis, int64_t first, int64_t count, int64_t step) {
+  const Shape shape = x.shape();
+  std::vector<int64_t> result(shape.begin(), shape.end());
+  result[axis] = count;
+  if (shape.rank() == Shape::kMaxRank) {  // which leaves no axis for the groups
+    int64_t outer = 1, inner = 1;
+    for (int i = 0; i < shape.rank(); ++i) (i < axis ? outer : inner) *= i == axis ? 1 : shape[i];
+    const Tensor joined = graph::reshape(x, {outer, shape[axis], inner});
+    return graph::reshape(every(joined, 1, first, count, step), Shape(result));
+  }
+  // Groups begin before their slices if that lets the last one end within x.
+  const int64_t before = std::max<int64_t>(0, first + count * step - shape[axis]);
+  if (before > first) {
+    const int64_t last = first + (count - 1) * step;
+    const Tensor parts[] = {every(x, axis, first, count - 1, step),
+                            graph::slice(x, axis, last, last + 1)};
+    return concat(parts, axis);
+  }
+  std::vector<int64_t> groups = result;
+  groups.insert(groups.begin() + axis + 1, step);
+  const Tensor whole = graph::slice(x, axis, first - before, first - before + count * step);
+  const Tensor slices =
+      graph::slice(graph::reshape(whole, Shape(groups)), axis + 1, before, before + 1);
+  return graph::reshape(slices, Shape(result));
+}
+
+}  // namespace
+
 Tensor strided_slice(const Tensor& x, int axis, std::optional<int64_t> begin,
                      std::optional<int64_t> end, int64_t step) {
   const int at = graph::checked_axis("strided_slice", x.shape(), axis);
@@ -23,7 +55,8 @@ Tensor strided_slice(const Tensor& x, int axis, std::optional<int64_t> begin,
   if (by == 1 || count <= 1) {
     return graph::slice(x, at, count == 0 ? 0 : first, count == 0 ? 0 : first + count);
   }
-  return index_select(x, at, arange(first, first + count * by, by));
+  if (up) return every(x, at, first, count, by);
+  return flip(every(x, at, first + (count - 1) * by, count, -by), at);
 }
 
 namespace {

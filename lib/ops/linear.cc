@@ -411,6 +411,23 @@ Tensor linear_f64(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return add(y, bias);
 }
 
+// Of narrow floats both, which a product of matrices reads as they are stored: float32.
+Tensor linear_narrow(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  Shape shape = x.shape();
+  const int64_t k = shape[-1];
+  shape[-1] = weight.dim(0);
+  const Tensor rows = graph::reshape(x, {x.shape().elements() / k, k});
+  const Tensor y = graph::reshape(gradient_product(rows, graph::transpose(weight, 0, 1)), shape);
+  return bias.defined() ? add(y, graph::contiguous(bias, DType::kF32)) : y;
+}
+
+bool takes_narrow(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return is_narrow(x.dtype()) && is_narrow(weight.dtype()) && weight.rank() == 2 && x.rank() > 0 &&
+         x.dim(-1) == weight.dim(1) && x.dim(-1) > 0 &&
+         (!bias.defined() || bias.shape() == Shape{weight.dim(0)}) &&
+         !in_panels(weight.node()->value.layout());
+}
+
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
@@ -419,7 +436,9 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   const std::optional<DType> common = common_float(x, weight, bias);
   if (common == DType::kF64 && weight.rank() == 2) return linear_f64(x, weight, bias);
   if (common && common != DType::kF64 && x.dtype() != DType::kF32) {
-    const Tensor y = linear(graph::contiguous(x, DType::kF32), weight, bias);
+    const Tensor y = takes_narrow(x, weight, bias)
+                         ? linear_narrow(x, weight, bias)
+                         : linear(graph::contiguous(x, DType::kF32), weight, bias);
     return common == DType::kF32 ? y : graph::contiguous(y, *common);
   }
   std::vector<Tensor> inputs = {x, weight};

@@ -1,4 +1,4 @@
-// Weights in panels: what may read them.
+// Weights in panels: what may read them; narrow floats.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -44,6 +44,26 @@ TEST_CASE("linear multiplies weights in panels, alone and side by side") {
   const Array got = both(graph::constant(in_panels(a), "a"), graph::constant(b));
   // Small integers: exact in any order.
   CHECK(std::ranges::equal(want.as<float>(), got.as<float>()));
+}
+
+TEST_CASE("linear of narrow floats is rounded once, whatever its weights lie in") {
+  const Tensor bias = graph::constant(numbers({21}));
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    auto narrow = [&](const Shape& shape) {
+      return graph::contiguous(graph::constant(numbers(shape)), dtype);
+    };
+    const Tensor x = narrow({2, 3, 10}), w = narrow({21, 10});
+    const Tensor wide = ops::linear(graph::contiguous(x, DType::kF32), w, bias);
+    const Array want = graph::contiguous(graph::contiguous(wide, dtype), DType::kF32).eval();
+    for (const Tensor& weight : {w, graph::constant(in_panels(w.eval()))}) {
+      const Tensor y = ops::linear(x, weight, graph::contiguous(bias, dtype));
+      CHECK(y.dtype() == dtype);
+      CHECK(y.shape() == Shape{2, 3, 21});
+      const Array got = graph::contiguous(y, DType::kF32).eval();
+      CHECK(std::ranges::equal(want.as<float>(), got.as<float>()));
+    }
+    CHECK(ops::linear(narrow({0, 10}), w).eval().shape() == Shape{0, 21});
+  }
 }
 
 TEST_CASE("anything else refuses weights in panels when it is recorded") {

@@ -1,8 +1,6 @@
 // Element-wise losses, made of element-wise operations (which are fused) and a reduction.
 #include "lib/ops/loss.h"
 
-#include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "lib/base/error.h"
@@ -11,7 +9,7 @@
 
 namespace lumen::ops {
 
-extern const graph::OpDef kLogSigmoid, kBinaryCrossEntropy;
+extern const graph::OpDef kLogSigmoid, kBinaryCrossEntropy, kHuber, kClamp;
 
 namespace {
 
@@ -46,13 +44,15 @@ std::vector<Tensor> grad_binary_cross_entropy(const GradCall& call) {
   return gradients;
 }
 
-double log_sigmoid_of(const double* x) {
-  return (x[0] < 0 ? x[0] : 0) - std::log1p(std::exp(-std::fabs(x[0])));
+// c (d − c/2) with c = clamp(d, low, high): for −δ and δ, d²/2 up to δ and δ (|d| − δ/2) beyond.
+Tensor huber_meaning(const Node&, Inputs in) {
+  const Tensor near = clamp(in[0], in[1], in[2]);
+  return mul(near, sub(in[0], mul(near, 0.5)));
 }
 
-double binary_cross_entropy_of(const double* x) {
-  const double p = x[0], t = x[1];
-  return -(t * std::max(std::log(p), -100.0) + (1 - t) * std::max(std::log(1 - p), -100.0));
+// c, which has the right slope at d = 0, too; the bounds have none.
+std::vector<Tensor> grad_huber(const GradCall& call) {
+  return {mul(call.dy, compute(kClamp, call.inputs, call.node.dtype)), {}, {}};
 }
 
 }  // namespace
@@ -60,18 +60,26 @@ double binary_cross_entropy_of(const double* x) {
 const OpDef kLogSigmoid =
     elementwise({.name = "log_sigmoid",
                  .block = kernels::block::log_sigmoid,
-                 .real = log_sigmoid_of,
+                 .block_f64 = kernels::block_f64::log_sigmoid,
                  .meaning = log_sigmoid_meaning,
                  .grad = grad_log_sigmoid,
                  .cases = [] { return elementwise_cases(kLogSigmoid, 1, -20, 20); }});
 const OpDef kBinaryCrossEntropy =
     elementwise({.name = "binary_cross_entropy",
                  .block = kernels::block::binary_cross_entropy,
-                 .real = binary_cross_entropy_of,
+                 .block_f64 = kernels::block_f64::binary_cross_entropy,
                  .meaning = binary_cross_entropy_meaning,
                  .grad = grad_binary_cross_entropy,
                  .autocast = graph::Autocast::kFull,
                  .cases = [] { return elementwise_cases(kBinaryCrossEntropy, 2, 0.2, 0.8); }});
+
+const OpDef kHuber = elementwise({.name = "huber",
+                                  .block = kernels::block::huber,
+                                  .block_f64 = kernels::block_f64::huber,
+                                  .meaning = huber_meaning,
+                                  .grad = grad_huber,
+                                  .autocast = graph::Autocast::kFull,
+                                  .cases = [] { return elementwise_cases(kHuber, 3, -1, 1); }});
 
 Tensor reduce(const Tensor& losses, Reduction reduction) {
   if (reduction == Reduction::kNone) return losses;
@@ -119,15 +127,17 @@ Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
       target);
 }
 
-// With c = clamp(d, −delta, delta): c (d − c/2) is d²/2 up to delta and delta (|d| − delta/2)
-// beyond, with the right second derivative at d = 0 too.
 Tensor huber_loss(const Tensor& input, const Tensor& target, Reduction reduction, double delta) {
   if (!(delta > 0)) fail(ErrorKind::kMalformed, "huber_loss: delta must be positive, not ", delta);
   return rounded_once(
       [&](const Tensor& x, const Tensor& t) {
         const Tensor difference = sub(x, t);
-        const Tensor near = clamp(difference, -delta, delta);
-        return reduce(mul(near, sub(difference, mul(near, 0.5))), reduction);
+        const DType dtype = is_float(difference.dtype()) ? difference.dtype() : DType::kF32;
+        const auto bound = [&](double value) {
+          return graph::expand(element(value, dtype), difference.shape());
+        };
+        const Tensor inputs[] = {as_operand(difference, dtype), bound(-delta), bound(delta)};
+        return reduce(compute(kHuber, inputs, dtype), reduction);
       },
       input, target);
 }

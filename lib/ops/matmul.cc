@@ -375,6 +375,11 @@ Tensor gradient_product(const Tensor& a, const Tensor& b) {
   graph::check_defined(a, kMatmul.name, "a");
   graph::check_defined(b, kMatmul.name, "b");
   const Tensor left = before_widening(a), right = before_widening(b);
+  const bool is_any_narrow = is_narrow(left.dtype()) || is_narrow(right.dtype());
+  if (is_any_narrow && left.dim(-1) == 1 && is_float32_or_narrower(left.dtype()) &&
+      is_float32_or_narrower(right.dtype())) {  // nothing is added up
+    return mul(graph::contiguous(left, DType::kF32), graph::contiguous(right, DType::kF32));
+  }
   if (!is_narrow(left.dtype()) || !is_narrow(right.dtype())) return matmul(a, b);
   const graph::AutocastScope unrounded(DType::kF32);
   return record(kMatmul, {left, right}, {{kWideAttr, int64_t{1}}});

@@ -120,6 +120,13 @@ TEST_CASE("an index out of range is an error that names it") {
   }
 }
 
+TEST_CASE("ranges with steps of tensors that have no axis left") {
+  const Tensor x = graph::reshape(graph::iota(14), {1, 1, 1, 1, 1, 1, 2, 7});
+  CHECK(values(ops::strided_slice(x, 7, 1, {}, 3)) == Floats{1, 4, 8, 11});
+  CHECK(values(ops::strided_slice(x, 7, {}, {}, 2)) == Floats{0, 2, 4, 6, 7, 9, 11, 13});
+  CHECK(values(ops::strided_slice(x, 7, {}, {}, -3)) == Floats{6, 3, 0, 13, 10, 7});
+}
+
 TEST_CASE("what indexing as in Python refuses") {
   const Tensor x = graph::reshape(floats({1, 2, 3, 4, 5, 6}), {2, 3});
   auto message = [](auto&& body) { return refusal(ErrorKind::kMalformed, body); };

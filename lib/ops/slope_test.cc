@@ -23,11 +23,14 @@ const std::set<std::string_view> kNotDifferentiable = {
     "less_than", "equal", "floor", "ceil", "round", "trunc", "sign", "floor_divide"};
 
 // With a gradient for some inputs only, which gradient_test.cc and layer_gradients_test.cc check:
-// class and token weights, angles and memory that is written over have none. Indices have none.
+// class and token weights, bounds, angles and memory that is written over have none. Indices have
+// none.
 const std::set<std::string_view> kPartly = {"add_state",
                                             "batch_norm_narrow",
                                             "clamp",
+                                            "huber",
                                             "kv_append",
+                                            "leaky_relu",
                                             "lerp_state",
                                             "recurrent",
                                             "recurrent_backward",

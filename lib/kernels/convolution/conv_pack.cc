@@ -20,64 +20,6 @@ using Float = hn::ScalableTag<float>;
 inline constexpr int64_t kVector = hn::MaxLanes(Float());
 static_assert(kVector <= kPackSlack);
 
-void pack_patches_kernel(const Patches& patches, int64_t depth, int64_t width, float* panel) {
-  const Float d;
-  for (int64_t k = 0; k < depth; ++k, panel += width) {
-    const float* plane = patches.plane + patches.offsets[k];
-    for (const Run* run = patches.runs; run < patches.runs + patches.run_count; ++run) {
-      const float* x = plane + run->source;
-      float* y = panel + run->begin;
-      if (patches.step == 1) {
-        // Whole vectors: what is written too far is overwritten by the next run or the next k.
-        for (int64_t j = 0; j < run->count; j += kVector) {
-          hn::StoreU(hn::LoadU(d, x + j), d, y + j);
-        }
-      } else {
-        for (int64_t j = 0; j < run->count; ++j) y[j] = x[j * patches.step];
-      }
-    }
-  }
-}
-
-// Four consecutive elements of four rows to four columns of four.
-HWY_INLINE void transpose_rows(const float* const x[4], int64_t at, float* panel, int64_t width) {
-  const hn::CappedTag<float, 4> d;
-  const auto r0 = hn::LoadU(d, x[0] + at), r1 = hn::LoadU(d, x[1] + at);
-  const auto r2 = hn::LoadU(d, x[2] + at), r3 = hn::LoadU(d, x[3] + at);
-  const auto low02 = hn::InterleaveLower(d, r0, r2), low13 = hn::InterleaveLower(d, r1, r3);
-  const auto high02 = hn::InterleaveUpper(d, r0, r2), high13 = hn::InterleaveUpper(d, r1, r3);
-  hn::StoreU(hn::InterleaveLower(d, low02, low13), d, panel);
-  hn::StoreU(hn::InterleaveUpper(d, low02, low13), d, panel + width);
-  hn::StoreU(hn::InterleaveLower(d, high02, high13), d, panel + 2 * width);
-  hn::StoreU(hn::InterleaveUpper(d, high02, high13), d, panel + 3 * width);
-}
-
-void pack_patches_transposed_kernel(const Patches& patches, int64_t rows, int64_t width,
-                                    float* panel) {
-  for (const Run* run = patches.runs; run < patches.runs + patches.run_count; ++run) {
-    float* column = panel + run->begin * width;
-    const float* plane = patches.plane + run->source;
-    const int64_t fours = patches.step == 1 ? run->count / 4 * 4 : 0;
-    int64_t k = 0;
-    for (; k + 4 <= rows; k += 4) {
-      const float* const x[4] = {plane + patches.offsets[k], plane + patches.offsets[k + 1],
-                                 plane + patches.offsets[k + 2], plane + patches.offsets[k + 3]};
-      for (int64_t j = 0; j < fours; j += 4) {
-        transpose_rows(x, j, column + j * width + k, width);
-      }
-      for (int64_t j = fours; j < run->count; ++j) {
-        for (int64_t i = 0; i < 4; ++i) column[j * width + k + i] = x[i][j * patches.step];
-      }
-    }
-    for (; k < width; ++k) {
-      const float* x = k < rows ? plane + patches.offsets[k] : nullptr;
-      for (int64_t j = 0; j < run->count; ++j) {
-        column[j * width + k] = x ? x[j * patches.step] : 0.0f;
-      }
-    }
-  }
-}
-
 // y[j] = x[2 j] for j in [0, count), in vectors of D and narrower ones; reads nothing behind the
 // last.
 template <class D>
@@ -105,12 +47,87 @@ void take_strided_kernel(const float* x, int64_t count, int64_t step, float* y) 
   for (int64_t j = 0; j < count; ++j) y[j] = x[j * step];
 }
 
+void pack_patches_kernel(const Patches& patches, int64_t depth, int64_t width, float* panel) {
+  const Float d;
+  for (int64_t k = 0; k < depth; ++k, panel += width) {
+    const float* plane = patches.plane + patches.offsets[k];
+    for (const Run* run = patches.runs; run < patches.runs + patches.run_count; ++run) {
+      const float* x = plane + run->source;
+      float* y = panel + run->begin;
+      if (patches.step == 1) {
+        // Whole vectors: what is written too far is overwritten by the next run or the next k.
+        for (int64_t j = 0; j < run->count; j += kVector) {
+          hn::StoreU(hn::LoadU(d, x + j), d, y + j);
+        }
+      } else {
+        take_strided_kernel(x, run->count, patches.step, y);
+      }
+    }
+  }
+}
+
+// Four elements of four rows, kStep apart, to four columns of four. Reads whole vectors.
+template <int64_t kStep>
+HWY_INLINE void transpose_four(const float* const x[4], int64_t at, float* panel, int64_t width) {
+  static_assert(kStep == 1 || kStep == 2);
+  const hn::CappedTag<float, 4> d;
+  const auto load = [&](const float* from) HWY_ATTR {
+    if constexpr (kStep == 1) return hn::LoadU(d, from + at);
+    return hn::ConcatEven(d, hn::LoadU(d, from + 2 * at + 4), hn::LoadU(d, from + 2 * at));
+  };
+  const auto r0 = load(x[0]), r1 = load(x[1]), r2 = load(x[2]), r3 = load(x[3]);
+  const auto low02 = hn::InterleaveLower(d, r0, r2), low13 = hn::InterleaveLower(d, r1, r3);
+  const auto high02 = hn::InterleaveUpper(d, r0, r2), high13 = hn::InterleaveUpper(d, r1, r3);
+  hn::StoreU(hn::InterleaveLower(d, low02, low13), d, panel);
+  hn::StoreU(hn::InterleaveUpper(d, low02, low13), d, panel + width);
+  hn::StoreU(hn::InterleaveLower(d, high02, high13), d, panel + 2 * width);
+  hn::StoreU(hn::InterleaveUpper(d, high02, high13), d, panel + 3 * width);
+}
+
+// The same of `count` elements of each, a multiple of four.
+template <int64_t kStep>
+HWY_INLINE void transpose_rows(const float* const x[4], int64_t count, float* panel,
+                               int64_t width) {
+  for (int64_t j = 0; j < count; j += 4) transpose_four<kStep>(x, j, panel + j * width, width);
+}
+
+void pack_patches_transposed_kernel(const Patches& patches, int64_t rows, int64_t width,
+                                    float* panel) {
+  for (const Run* run = patches.runs; run < patches.runs + patches.run_count; ++run) {
+    float* column = panel + run->begin * width;
+    const float* plane = patches.plane + run->source;
+    const int64_t fours = patches.step <= 2 ? run->count / 4 * 4 : 0;
+    int64_t k = 0;
+    for (; k + 4 <= rows; k += 4) {
+      const float* const x[4] = {plane + patches.offsets[k], plane + patches.offsets[k + 1],
+                                 plane + patches.offsets[k + 2], plane + patches.offsets[k + 3]};
+      if (patches.step == 1) transpose_rows<1>(x, fours, column + k, width);
+      if (patches.step == 2) transpose_rows<2>(x, fours, column + k, width);
+      for (int64_t j = fours; j < run->count; ++j) {
+        for (int64_t i = 0; i < 4; ++i) column[j * width + k + i] = x[i][j * patches.step];
+      }
+    }
+    for (; k < width; ++k) {
+      const float* x = k < rows ? plane + patches.offsets[k] : nullptr;
+      for (int64_t j = 0; j < run->count; ++j) {
+        column[j * width + k] = x ? x[j * patches.step] : 0.0f;
+      }
+    }
+  }
+}
+
 void add_strided_kernel(const float* x, int64_t count, int64_t step, float* y) {
   const Float d;
   int64_t j = 0;
   if (step == 1) {
     for (; j + kVector <= count; j += kVector) {
       hn::StoreU(hn::Add(hn::LoadU(d, y + j), hn::LoadU(d, x + j)), d, y + j);
+    }
+  } else if (step == 2) {  // what lies between is written as it was; behind the last nothing is
+    for (; j + kVector < count; j += kVector) {
+      hn::Vec<Float> even, odd;
+      hn::LoadInterleaved2(d, y + 2 * j, even, odd);
+      hn::StoreInterleaved2(hn::Add(even, hn::LoadU(d, x + j)), odd, d, y + 2 * j);
     }
   }
   for (; j < count; ++j) y[j * step] += x[j];

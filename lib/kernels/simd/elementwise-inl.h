@@ -68,11 +68,14 @@ HWY_INLINE hn::Vec<D> repair(D d, hn::Mask<D> good, hn::Vec<D> y, hn::Vec<D> a, 
   return hn::Load(d, ys);
 }
 
-// y, an extreme of a and b, but NaN where one of them is. x86's instructions give b where one is.
+// Whether extremes are x86's instructions, which give the second operand where one is NaN.
+inline constexpr bool kExtremesGiveSecond =
+    HWY_ARCH_X86 != 0 && HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR;
+
+// y, an extreme of a and b, but NaN where one of them is.
 template <class V>
 HWY_INLINE V keep_nan(V y, V a, V b) {
-  constexpr bool kHasInstructions = HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR;
-  if constexpr (HWY_ARCH_X86 != 0 && kHasInstructions) return hn::IfThenElse(hn::IsNaN(a), a, y);
+  if constexpr (kExtremesGiveSecond) return hn::IfThenElse(hn::IsNaN(a), a, y);
   return hn::IfThenElse(hn::Or(hn::IsNaN(a), hn::IsNaN(b)), hn::Add(a, b), y);
 }
 
@@ -95,12 +98,16 @@ HWY_INLINE V apply(V a, V b, V c) {
   if constexpr (kOp == TypedOp::kMaximum) return keep_nan(hn::Max(a, b), a, b);
   if constexpr (kOp == TypedOp::kMinimum) return keep_nan(hn::Min(a, b), a, b);
   if constexpr (kOp == TypedOp::kClamp) {
+    if constexpr (kExtremesGiveSecond) return hn::Min(c, hn::Max(b, a));
     return hn::IfThenElse(hn::IsNaN(a), a, hn::Min(hn::Max(a, b), c));
   }
   if constexpr (kOp == TypedOp::kLess) return hn::IfThenElseZero(hn::Lt(a, b), one);
   if constexpr (kOp == TypedOp::kEqual) return hn::IfThenElseZero(hn::Eq(a, b), one);
   if constexpr (kOp == TypedOp::kRelu) return hn::IfThenZeroElse(hn::Lt(a, hn::Zero(d)), a);
   if constexpr (kOp == TypedOp::kToBf16) return rounded_to_bfloat(d, a);
+  if constexpr (kOp == TypedOp::kLeaky) {
+    return hn::IfThenElse(hn::Gt(a, hn::Zero(d)), b, hn::Mul(c, b));
+  }
   if constexpr (kOp == TypedOp::kWhere) return hn::IfThenElse(hn::Eq(a, hn::Zero(d)), c, b);
 }
 

@@ -111,9 +111,10 @@ LUMEN_PIECE hn::Vec<D> expm1_vector(D d, hn::Vec<D> x) {
   return hn::IfThenElse(same, x, hn::Add(half, half));
 }
 
-// 2^x = 2^n · (1 + r p(r)) with n = round(x), |r| ≤ 1/2, approximation error 7e-18. ≤ 1 ulp.
+// 2^(x + low) = 2^n · (1 + r p(r)) with n = round(x), |r| ≤ 1/2 and |low| < 2^-40, approximation
+// error 7e-18. ≤ 1 ulp.
 template <DoubleTag D>
-LUMEN_PIECE hn::Vec<D> exp2_vector(D d, hn::Vec<D> x) {
+LUMEN_PIECE hn::Vec<D> exp2_sum(D d, hn::Vec<D> x, hn::Vec<D> low) {
   static constexpr double kP[] = {
       0.6931471805599453,     0.24022650695910097,    0.0555041086648216,
       0.009618129107606885,   0.0013333558146416933,  0.00015403530441741856,
@@ -121,9 +122,14 @@ LUMEN_PIECE hn::Vec<D> exp2_vector(D d, hn::Vec<D> x) {
       7.072586657066206e-09,  4.454960975460706e-10};
   const auto clamped = hn::Min(hn::Max(x, hn::Set(d, -1080.0)), hn::Set(d, 1025.0));
   const auto n = round_product(d, clamped, hn::Set(d, 1.0));
-  const auto r = hn::Sub(clamped, n.value);
+  const auto r = hn::Add(hn::Sub(clamped, n.value), low);
   const auto unit = hn::MulAdd(r, polynomial(d, r, kP), hn::Set(d, 1.0));
   return hn::IfThenElse(hn::IsNaN(x), x, scale_by_power(d, unit, n));
+}
+
+template <DoubleTag D>
+HWY_INLINE hn::Vec<D> exp2_vector(D d, hn::Vec<D> x) {
+  return exp2_sum(d, x, hn::Zero(d));
 }
 
 // x = 2^e · (1 + f) with 1 + f in [√½, √2): e and f for finite x > 0, denormals included.
@@ -186,6 +192,81 @@ LUMEN_PIECE hn::Vec<D> log2_vector(D d, hn::Vec<D> x) {
   const auto factor = hn::Set(d, kLog2EF64);
   const auto rest = hn::MulAdd(log_rest(d, f), factor, e);
   return log_specials(d, x, hn::MulAdd(f, factor, rest));
+}
+
+// a · b − product, exactly, where `product` is a · b rounded and nothing overflows or is denormal.
+template <DoubleTag D>
+HWY_INLINE hn::Vec<D> product_rest(D d, hn::Vec<D> a, hn::Vec<D> b, hn::Vec<D> product) {
+#if HWY_NATIVE_FMA
+  (void)d;
+  return hn::MulSub(a, b, product);
+#else
+  // Of halves of 26 bits each product is exact (Dekker 1971).
+  const auto upper = [d](hn::Vec<D> v) HWY_ATTR {
+    const auto scaled = hn::Mul(v, hn::Set(d, 0x1p27 + 1));
+    return hn::Sub(scaled, hn::Sub(scaled, v));
+  };
+  const auto a1 = upper(a), a2 = hn::Sub(a, a1), b1 = upper(b), b2 = hn::Sub(b, b1);
+  const auto mixed = hn::Add(hn::Mul(a1, b2), hn::Mul(a2, b1));
+  return hn::Add(hn::Add(hn::Sub(hn::Mul(a1, b1), product), mixed), hn::Mul(a2, b2));
+#endif
+}
+
+// log₂ x of finite x > 0 in two parts, relative error 2^-62. With s = f / (2 + f), ln(1 + f) is
+// 2 artanh s = 2 (s + s³ / 3 + s⁵ (1/5 + s² / 7 + …)), where s and s³ / 3 have two parts.
+template <DoubleTag D>
+HWY_INLINE void log2_parts(D d, hn::Vec<D> x, hn::Vec<D>& high, hn::Vec<D>& low) {
+  static constexpr double kQ[] = {1.0 / 5,  1.0 / 7,  1.0 / 9,  1.0 / 11, 1.0 / 13, 1.0 / 15,
+                                  1.0 / 17, 1.0 / 19, 1.0 / 21, 1.0 / 23, 1.0 / 25};
+  const auto third = hn::Set(d, 0x1.5555555555555p-2), third2 = hn::Set(d, 0x1.5555555555555p-56);
+  // 2 / ln 2.
+  const auto scale = hn::Set(d, 0x1.71547652b82fep+1), scale2 = hn::Set(d, 0x1.777d0ffda0d24p-55);
+  hn::Vec<D> e, f;
+  split_exponent(d, x, e, f);
+  const auto two = hn::Set(d, 2.0), g = hn::Add(f, two), g2 = hn::Sub(f, hn::Sub(g, two));
+  const auto s = hn::Div(f, g), back = hn::Mul(s, g);
+  const auto rest = hn::Sub(hn::Sub(f, back), product_rest(d, s, g, back));
+  const auto s2 = hn::Div(hn::NegMulAdd(s, g2, rest), g);
+  const auto z = hn::Mul(s, s);
+  const auto z2 = hn::MulAdd(hn::Add(s, s), s2, product_rest(d, s, s, z));
+  const auto cube = hn::Mul(z, s);
+  const auto cube2 = hn::MulAdd(z, s2, hn::MulAdd(z2, s, product_rest(d, z, s, cube)));
+  const auto t = hn::Mul(cube, third);
+  const auto t2 =
+      hn::MulAdd(cube, third2, hn::MulAdd(cube2, third, product_rest(d, cube, third, t)));
+  const auto q = hn::Mul(hn::Mul(cube, z), polynomial(d, z, kQ));
+  // The sum, its larger terms first.
+  const auto sum = hn::Add(s, t), artanh = hn::Add(sum, q);
+  const auto lost = hn::Add(hn::Sub(t, hn::Sub(sum, s)), hn::Sub(q, hn::Sub(artanh, sum)));
+  const auto artanh2 = hn::Add(lost, hn::Add(t2, s2));
+  const auto log = hn::Mul(artanh, scale);
+  const auto log2 =
+      hn::MulAdd(artanh, scale2, hn::MulAdd(artanh2, scale, product_rest(d, artanh, scale, log)));
+  high = hn::Add(e, log);  // |e| ≥ |log|, or e = 0
+  low = hn::Add(hn::Sub(log, hn::Sub(high, e)), log2);
+}
+
+// xʸ = 2^(y log₂ |x|) with the sign of an odd power, NaN of a negative x and y that is not whole. ≤
+// 2 ulp, where `good`: x is neither 0 nor infinite nor NaN, nor is y, and the result is normal.
+template <DoubleTag D>
+LUMEN_PIECE hn::Vec<D> pow_vector(D d, hn::Vec<D> x, hn::Vec<D> y, hn::Mask<D>& good) {
+  const auto magnitude = hn::Abs(x), most = hn::Set(d, 0x1p65);
+  hn::Vec<D> log, log2;
+  log2_parts(d, magnitude, log, log2);
+  // Beyond 2^65 any log₂ but 0 goes beyond every exponent.
+  const auto limited = hn::Min(hn::Max(y, hn::Neg(most)), most);
+  const auto power = hn::Mul(limited, log);
+  const auto power2 = hn::MulAdd(limited, log2, product_rest(d, limited, log, power));
+  const auto result = exp2_sum(d, power, power2);
+  const auto is_finite = hn::And(hn::Le(magnitude, hn::Set(d, DBL_MAX)), hn::Eq(y, y));
+  good = hn::And(hn::And(is_finite, hn::Gt(magnitude, hn::Zero(d))),
+                 hn::Lt(hn::Abs(power), hn::Set(d, 1020.0)));
+  const auto half = hn::Mul(y, hn::Set(d, 0.5));
+  const auto is_whole = hn::Eq(y, hn::Round(y));
+  const auto is_odd = hn::AndNot(hn::Eq(half, hn::Round(half)), is_whole);
+  const auto with_sign = hn::IfThenElse(is_odd, hn::CopySign(result, x), result);
+  const auto is_nan = hn::AndNot(is_whole, hn::Lt(x, hn::Zero(d)));
+  return hn::IfThenElse(is_nan, hn::Set(d, static_cast<double>(kNan)), with_sign);
 }
 
 // sin (or cos) of |x| < 1e6 that is not too close to where it is 0, NaN of other x. |x| = n · π/2 +

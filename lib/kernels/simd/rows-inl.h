@@ -7,6 +7,7 @@
 #define LUMEN_KERNELS_ROWS_INL_H_
 #endif
 
+#include "lib/base/prefetch.h"
 #include "lib/kernels/numbers.h"
 #include "lib/kernels/simd/float16-inl.h"
 #include "lib/kernels/simd/math-inl.h"
@@ -44,6 +45,27 @@ HWY_INLINE void for_each_vector(int64_t begin, int64_t end, const F& f) {
     [&](FloatVec v, auto* p) HWY_ATTR { store_first(v, d, p + i, rest); });
 }
 
+// Asks for a vector of each of the next rows, `dim` elements behind those at p[at …]. Where a row
+// is read more than once only the first time waits for memory: what follows it comes meanwhile.
+template <class... T>
+HWY_INLINE void fetch_next_rows([[maybe_unused]] int64_t dim, [[maybe_unused]] int64_t at,
+                                const T*... p) {
+  [[maybe_unused]] const auto lanes = static_cast<int64_t>(hn::Lanes(Float()));
+  (prefetch(p + dim + at, lanes * static_cast<int64_t>(sizeof(T))), ...);
+}
+
+// for_each_vector of a row of `dim` elements which fetches the rows behind those at p.
+template <class F, class... T>
+HWY_INLINE void for_each_vector_then(int64_t dim, const F& f, const T*... p) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(Float()));
+  const int64_t whole = dim / lanes * lanes;
+  for (int64_t i = 0; i < whole; i += lanes) {
+    fetch_next_rows(dim, i, p...);
+    for_each_vector(i, i + lanes, f);
+  }
+  for_each_vector(whole, dim, f);
+}
+
 // kSums sums over a row of `dim` elements: f(load, keep, sums) adds to each vector of partial sums,
 // of which there are kWays; keep(v) is v with zeros beyond the end of the row.
 template <int kWays = 2, int kSums, class F>
@@ -79,14 +101,18 @@ HWY_INLINE void fold_row(size_t dim, float (&totals)[kSums], const F& f) {
   }
 }
 
-// Folds x[0 … dim) with sum = f(x, sum) into four vectors of partial sums and adds those up.
-template <class T, class F>
+// Folds x[0 … dim) with sum = f(x, sum) into four vectors of partial sums and adds those up; with
+// kFetches the next row is fetched.
+template <bool kFetches = false, class T, class F>
 HWY_INLINE float sum_of(const T* x, size_t dim, const F& f) {
   const Float d;
   const size_t lanes = hn::Lanes(d);
   FloatVec sum0 = hn::Zero(d), sum1 = sum0, sum2 = sum0, sum3 = sum0;
   size_t i = 0;
   for (; i + 4 * lanes <= dim; i += 4 * lanes) {
+    for (size_t at = i; kFetches && at < i + 4 * lanes; at += lanes) {
+      fetch_next_rows(static_cast<int64_t>(dim), static_cast<int64_t>(at), x);
+    }
     sum0 = f(load_numbers(d, x + i), sum0);
     sum1 = f(load_numbers(d, x + i + lanes), sum1);
     sum2 = f(load_numbers(d, x + i + 2 * lanes), sum2);
@@ -124,7 +150,7 @@ template <class T>
 HWY_INLINE float sum_of_exp(const T* x, size_t dim, float maximum) {
   const Float d;
   const auto top = hn::Set(d, maximum);
-  return sum_of(x, dim, [&](auto v, auto sum) HWY_ATTR {
+  return sum_of<true>(x, dim, [&](auto v, auto sum) HWY_ATTR {
     return hn::Add(sum, exp_nonpositive(d, hn::Sub(v, top)));
   });
 }
