@@ -213,6 +213,18 @@ TEST_CASE("numbers are split from their end for Trinity") {
   CHECK(found == std::vector<std::string>{"1", "234", "567", "x", "123", "y", "45"});
 }
 
+TEST_CASE(
+    "names of llama.cpp for splits that others have too are known, with their rules for merges") {
+  for (const char* name : {"glm4", "glm5", "minicpm5", "youtu", "jina-v5-nano"}) {
+    INFO(name);
+    CHECK(gguf_pre_tokenizer(name).ignore_merges);
+  }
+  for (const char* name : {"chatglm-bpe", "f2llmv2", "hy_v4", "talkie", "cohere2moe", "kimi-k2"}) {
+    INFO(name);
+    CHECK_FALSE(gguf_pre_tokenizer(name).ignore_merges);
+  }
+}
+
 // Characters other than ASCII that the vocabulary lacks are bytes there, and one unknown token
 // here.
 TEST_CASE("unigram vocabularies keep their tokens in GGUF") {
