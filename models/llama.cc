@@ -55,8 +55,9 @@ std::vector<io::Json> tiny_configs() {
   iquest["model_type"] = "iquestcoder";
   iquest["head_dim"] = 16;
   helium["model_type"] = "helium";
-  helium.update({{"attention_bias", true}, {"rope_interleaved", true}});
+  helium.update({{"attention_bias", true}, {"rope_interleaved", true}, {"head_dim", 8}});
   cwm.update({{"model_type", "cwm"},
+              {"head_dim", 8},
               {"sliding_window", 3},
               {"layer_types", {"full_attention", "sliding_attention"}}});
   biased["attention_bias"] = true;

@@ -59,6 +59,7 @@ std::string adapter_directory(const std::string& model, const std::vector<std::s
 TEST_CASE("a model and an adapter in one file compute as the two do together") {
   const models::ModelDef& def = models::find_model_def({{"model_type", "llama"}});
   for (const io::Json& config : def.tiny_configs()) {
+    if (config["model_type"] == "helium" || config["model_type"] == "cwm") continue;  // not in GGUF
     INFO(config.dump());
     const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
     // Rows of q_proj also change their order; an output layer of its own parts from the embedding.
