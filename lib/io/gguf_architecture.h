@@ -39,6 +39,8 @@ struct Architecture {
   bool has_layer_norms = false;  // instead of norms of RMS
 };
 
+// Null if there is none of this name.
+const Architecture* architecture_or_null(std::string_view name);
 // Throws Error(kUnsupported) naming the supported ones.
 const Architecture& find_architecture(std::string_view name);
 

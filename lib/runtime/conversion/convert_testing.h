@@ -15,6 +15,7 @@
 #include "lib/nn/parameters.h"
 #include "lib/runtime/convert.h"
 #include "lib/runtime/generation/language_model.h"
+#include "lib/runtime/generation/prompt_format.h"
 #include "lib/text/train/train_tokenizer.h"
 #include "models/model.h"
 
@@ -252,6 +253,14 @@ inline std::string converted_directory(
   options.shard_size = shard_size;
   REQUIRE(convert(options) == 0);
   return *options.output;
+}
+
+// Both render and encode alike, and end with the same tokens.
+inline void check_same_text(const PromptFormat& a, const PromptFormat& b) {
+  const std::string prompt = a.render({{"user", "What does the cat say? 12"}});
+  CHECK(b.render({{"user", "What does the cat say? 12"}}) == prompt);
+  CHECK(b.encode(prompt) == a.encode(prompt));
+  CHECK(b.end_token_ids() == a.end_token_ids());
 }
 
 }  // namespace lumen::runtime
