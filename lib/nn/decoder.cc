@@ -218,8 +218,9 @@ Parameters place_of(const Parameters& layer, const std::string& name) {
 FeedForward feed_forward(const Parameters& parameters, const LayerShape& shape) {
   if (shape.dual_mlp) return DualMlp(parameters, *shape.dual_mlp);
   if (shape.experts) return SparseMlp(parameters / shape.experts->name, *shape.experts);
-  if (shape.plain_mlp)
+  if (shape.plain_mlp) {
     return PlainMlp(place_of(parameters, shape.plain_mlp->name), *shape.plain_mlp);
+  }
   return GatedMlp(parameters / shape.mlp.name, shape.mlp);
 }
 
