@@ -291,7 +291,8 @@ struct WeightGrad {
   int64_t grads, thread_floats, weight_floats;
 };
 
-// Times of a multiply-add beside one at the peak, fitted to AVX-512 (measurements/convolutions.md).
+// Times of a multiply-add beside one at the peak, fitted to AVX-512
+// (../measurements/convolutions.md).
 double direct_time(const Bands& bands) {
   const int64_t computed = bands.bands * bands.padded_count();
   return 1.1 * static_cast<double>(computed) / static_cast<double>(bands.pixels());

@@ -23,7 +23,7 @@ static_assert(kPlaneSlack % kLanes == 0);
 // Accumulators: 24 of 32 registers (AVX-512, NEON), 12 of 16 elsewhere.
 inline constexpr int kSums = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON ? 24 : 12;
 
-// Loops over sums are unrolled to keep them in registers, see README.md.
+// Loops over sums are unrolled to keep them in registers, see ../README.md.
 template <int kRows, int kVectors>
 HWY_INLINE void correlate_tile(const float* x, const int64_t* offsets, int64_t taps, const float* w,
                                bool add, float* y, int64_t y_stride) {

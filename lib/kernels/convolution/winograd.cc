@@ -10,7 +10,7 @@ namespace {
 
 using namespace winograd_tiles;
 
-// Sizes are derived in README.md.
+// Sizes are derived in ../README.md.
 constexpr int64_t kMaxTiles = 96;             // per block of the product
 constexpr int64_t kInputFloats = 128 * 1024;  // of the transformed input of a block
 constexpr int64_t kFilterFloats = 32 * 1024;  // of the filters of a position and some outputs

@@ -3,7 +3,7 @@
 // three functions of conv.h do for the shapes that winograd_pays names.
 //
 // Products are of sums of inputs and of weights, in float32 or, as conv.h says, rounded to
-// bfloat16; sums are float32. measurements/convolutions.md has the errors.
+// bfloat16; sums are float32. ../measurements/convolutions.md has the errors.
 #pragma once
 
 #include <cstddef>

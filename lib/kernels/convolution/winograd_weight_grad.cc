@@ -8,7 +8,7 @@ namespace {
 
 using namespace winograd_tiles;
 
-// Sizes are derived in README.md.
+// Sizes are derived in ../README.md.
 constexpr int64_t kGradTiles = 256;          // per chunk
 constexpr int64_t kGradFloats = 256 * 1024;  // of the transformed input and gradient of a chunk
 

@@ -9,7 +9,7 @@
 namespace lumen::kernels {
 namespace {
 
-// Sizes are derived in README.md. A block of B, kBlockDepth × kBlockCols floats, is 256 KiB and
+// Sizes are derived in ../README.md. A block of B, kBlockDepth × kBlockCols floats, is 256 KiB and
 // stays in L2 while the strips of A pass by; the packed rows of A are at most 4 MiB.
 constexpr int64_t kBlockCols = 128;
 constexpr int64_t kMaxRows = 2064;  // that are packed at once: a multiple of every tile's height

@@ -279,7 +279,7 @@ HWY_INLINE void store_tile(Vector<T> (&left)[kRows], Vector<T> (&right)[kRows], 
 
 // One tile: c[kRows][kTileCols] (+)= a-strip · b-strip. A's strip is [depth /
 // kBlock][kRows][kBlock]. Loops over the sums are unrolled to keep them in registers, see
-// README.md.
+// ../README.md.
 template <int kBlock, int kRows, typename T>
 HWY_INLINE void multiply_tile(const T* a, const T* b, int64_t depth, bool add, T* c,
                               int64_t c_stride, int64_t valid_rows, int64_t valid_cols) {

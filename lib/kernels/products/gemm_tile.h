@@ -4,7 +4,7 @@
 // A panel is a strip of `width` rows of a matrix, stored [depth][width]: what the inner loop reads
 // at step k lies together. A is packed in strips of the tile's height (the last one rounded up to a
 // multiple of `step`), B, of which C's columns are rows here, in strips of the tile's width;
-// missing rows are zero. See README.md for the sizes.
+// missing rows are zero. See ../README.md for the sizes.
 #pragma once
 
 #include <cstdint>

@@ -10,8 +10,8 @@
 namespace lumen::kernels {
 namespace {
 
-// Sizes are derived in README.md. A strip of B, two panels, stays in L1 while the strips of A pass
-// by; a block of A and the sums of a block of columns stay in L2 meanwhile.
+// Sizes are derived in ../README.md. A strip of B, two panels, stays in L1 while the strips of A
+// pass by; a block of A and the sums of a block of columns stay in L2 meanwhile.
 constexpr int64_t kStrip = 2 * kTileRows;
 constexpr int64_t kBlockCols = 256;
 // From so many strips per thread on, one more or less is not worth taking one apart.

@@ -5,7 +5,7 @@
 // zero<tile>(), store<tile>(memory, row stride); multiply<sum>(): tile `sum` = 2 i + j gets the
 // product of tile 4 + i (of A) and tile 6 + j (of B) added; and multiply_short<step>(): tiles 0 and
 // 1 get the products of tile 2 + step (of A) and tiles 4 + step and 6 + step (of B) added. Compiled
-// for the instruction set of the place of inclusion; see README.md for the shape.
+// for the instruction set of the place of inclusion; see ../README.md for the shape.
 #pragma once
 
 #include "lib/kernels/tiles/amx.h"

@@ -13,7 +13,7 @@
 namespace lumen::kernels {
 namespace {
 
-// Sizes are derived in README.md.
+// Sizes are derived in ../README.md.
 constexpr int64_t kStrip = kLogitRows;
 constexpr int64_t kBlockClasses = 128;  // that a thread works on at a time
 // Rows of a chunk are so many that their exponentials take 128 MiB, within these bounds: a batch of

@@ -1,5 +1,5 @@
 // The loops of a product whose operands are both codes with a scale per 32 columns: shared by
-// int8_product.cc and int16_product.cc. Sizes are derived in README.md.
+// int8_product.cc and int16_product.cc. Sizes are derived in ../README.md.
 #pragma once
 
 #include <algorithm>

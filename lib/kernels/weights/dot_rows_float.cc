@@ -39,7 +39,7 @@ struct BF16 {
 
 // out[r] = Σ_k w[k] · x[r][k] for kRows rows of x. Four partial sums per row cover the latency of
 // the multiply-add (4 cycles, two a cycle) with kRows = 1 or 2. Loops over them are unrolled to
-// keep them in registers, see README.md.
+// keep them in registers, see ../README.md.
 template <class Type, int kRows>
 void dot_row(const typename Type::Storage* w, const float* x, int64_t x_stride, int64_t cols,
              float* out) {

@@ -47,7 +47,7 @@ struct PanelBF16 {
 };
 
 // Sums of one panel with kRows rows of x. Loops over them are unrolled to keep them in registers,
-// see README.md.
+// see ../README.md.
 template <class Type, int kRows>
 struct FloatSums {
   static constexpr int kLanes = hn::MaxLanes(Tag());
