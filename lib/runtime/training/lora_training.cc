@@ -18,6 +18,12 @@ std::vector<std::string> named_targets(const LoraRecipe& lora) {
   return names;
 }
 
+// What the module of the parameter `name` is called: "norm" of "model.norm.weight".
+std::string module_of(const std::string& name) {
+  const std::string path = name.substr(0, name.rfind('.'));
+  return path.substr(path.rfind('.') + 1);
+}
+
 // Takes into `options` what the adapter that is trained on says, and what the recipe has to say,
 // too.
 void go_on_from(const Recipe& recipe, const LoraAdapter& start, nn::LoraOptions& options) {
@@ -30,10 +36,8 @@ void go_on_from(const Recipe& recipe, const LoraAdapter& start, nn::LoraOptions&
     fail_at_key(recipe, "lora.alpha",
                 str(recipe.lora.alpha, ", and the adapter was trained with ", alpha));
   }
-  bool has_magnitudes = false;
-  for (const auto& [name, array] : start.tensors) {
-    has_magnitudes = has_magnitudes || name.ends_with(kMagnitude);
-  }
+  const bool has_magnitudes = std::ranges::any_of(
+      start.tensors, [](const auto& named) { return named.first.ends_with(kMagnitude); });
   if (has_magnitudes != options.dora) {
     fail_at_key(recipe, "lora.dora",
                 has_magnitudes ? "false, and the adapter is one of DoRA"
@@ -43,11 +47,9 @@ void go_on_from(const Recipe& recipe, const LoraAdapter& start, nn::LoraOptions&
   if (options.targets.empty()) options.targets = paths_of_additions(start.tensors);
   for (const auto& [name, array] : start.replaced) {
     if (nn::is_of_module(name, recipe.lora.modules_to_save)) continue;
-    const std::string path = name.substr(0, name.rfind('.'));
-    const std::string module = path.substr(path.rfind('.') + 1);
     fail_at_key(recipe, "lora.adapter",
-                str("has ", quoted(name), " in the place of the model's own; name ", quoted(module),
-                    " in lora.modules_to_save"));
+                str("has ", quoted(name), " in the place of the model's own; name ",
+                    quoted(module_of(name)), " in lora.modules_to_save"));
   }
 }
 
@@ -127,8 +129,7 @@ void check_trained_modules(const Recipe& recipe, const nn::Parameters& parameter
         fail_at_key(recipe, "lora.modules_to_save",
                     str(quoted(name), " has an addition, too; leave one of the two out"));
       }
-      const std::string path = name.substr(0, name.rfind('.'));
-      known.insert(path.substr(path.rfind('.') + 1));
+      known.insert(module_of(name));
       is_trained = is_trained || (tensor.requires_grad() && nn::is_of_module(name, {module}));
     }
     if (is_trained) continue;
