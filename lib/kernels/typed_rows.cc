@@ -247,12 +247,11 @@ HWY_INLINE void write_each(int64_t n, std::byte* y, const F& f) {
 // it lies 1 / |y| or more below the next whole number. The lowest int32 by −1 wraps.
 template <TypedOp kOp, typename T>
 HWY_INLINE T divide_in_double(T x, T y) {
-  const auto a = static_cast<double>(x), b = y == 0 ? 1.0 : static_cast<double>(y);
-  const double cut = std::trunc(a / b), rest = a - cut * b;
-  const bool down = kOp != TypedOp::kRest && rest != 0 && (rest < 0) != (b < 0);
-  double result =
-      kOp == TypedOp::kFloorQuotient ? cut - (down ? 1.0 : 0.0) : rest + (down ? b : 0.0);
-  result = y == 0 ? 0.0 : result;
+  const auto a = static_cast<double>(x), given = static_cast<double>(y);
+  const double b = given == 0 ? 1 : given, cut = std::trunc(a / b), rest = a - cut * b;
+  const double down = kOp != TypedOp::kRest && rest * b < 0 ? 1 : 0;
+  double result = kOp == TypedOp::kFloorQuotient ? cut - down : rest + down * b;
+  result = given == 0 ? 0 : result;
   if constexpr (sizeof(T) == 8) return static_cast<T>(result);
   result = result > 0x1.fffffffcp30 ? -0x1p31 : result;
   return static_cast<T>(static_cast<int32_t>(result));
