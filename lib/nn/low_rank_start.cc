@@ -60,14 +60,11 @@ LowRankStart low_rank_start(LowRankInit init, const Tensor& weight, WeightOrder 
   const Init of_b = init == LowRankInit::kRandom ? Init::fan_in_uniform() : Init::zeros();
   LowRankStart start = {initialized(of_a, DType::kF32, {rank, in}, random), {}};
   start.b = initialized(of_b, DType::kF32, {out, rank}, random);
-  if (init == LowRankInit::kPissa) {
-    const int64_t most = iterations.value_or(std::numeric_limits<int64_t>::max());
-    return with_factors(
-        start, largest_singular_values(constant(evaluated_f32(w)), rank, most, random), scale);
-  }
-  if (init == LowRankInit::kOlora)
-    return with_factors(start, first_of_qr(constant(evaluated_f32(w)), rank, random), 1);
-  return start;
+  if (!is_part_of_weight(init)) return start;
+  const Tensor known = constant(evaluated_f32(w));
+  if (init == LowRankInit::kOlora) return with_factors(start, first_of_qr(known, rank, random), 1);
+  const int64_t most = iterations.value_or(std::numeric_limits<int64_t>::max());
+  return with_factors(start, largest_singular_values(known, rank, most, random), scale);
 }
 
 }  // namespace lumen::nn

@@ -238,7 +238,9 @@ void GraphTask::choose_trained() {
     check_lora_targets(recipe_, io::get_string(config_, "model_type"), parameters_, weights());
     check_trained_modules(recipe_, parameters_);
     check_trained_biases(recipe_, parameters_);
-    if (!recipe_.exported.merge_lora) check_form_in_peft(recipe_, lora_, weights(), exported());
+    NamedArrays additions = weights();
+    join_starts(additions);
+    if (!recipe_.exported.merge_lora) check_form_in_peft(recipe_, lora_, additions, exported());
   }
   for (const auto& [name, tensor] : parameters_.named()) {
     if (tensor.requires_grad()) trained_.push_back({name, tensor});

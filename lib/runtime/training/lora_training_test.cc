@@ -330,6 +330,21 @@ TEST_CASE("additions start as the recipe says, and fit the model as it is") {
   }
 }
 
+TEST_CASE("groups of additions that start as a part of the weight have ranks of their own") {
+  const std::string base = trained_model(kLlama), adapter = lumen::testing::temporary_directory();
+  const auto task = make_task(
+      recipe_of(base,
+                {"lora.init=pissa", "lora.groups=[{match = \"*down_proj\", rank = 3, alpha = 5}]"}),
+      {.threads = 1});
+  const double before = make_task(recipe_of(base, {}), {.threads = 1})->step(0).loss;
+  CHECK(task->step(0).loss == Approx(before).epsilon(1e-5));
+  task->export_model(adapter);
+  const io::Json config = io::read_json(adapter + "/adapter_config.json");
+  CHECK(config["rank_pattern"] == io::Json({{"down_proj", 6}}));
+  CHECK(config["alpha_pattern"]["down_proj"] == Approx(10));
+  CHECK(relative_error(logits_of(base, adapter), logits_of(base)) < 1e-5);
+}
+
 TEST_CASE("what a frozen part of additions is comes from the checkpoint") {
   const std::string base = trained_model(kLlama);
   const std::vector<std::string> pissa = {"lora.init=pissa"};

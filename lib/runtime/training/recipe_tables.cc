@@ -334,9 +334,9 @@ RecipeTable lora_table(LoraRecipe& l) {
   t.key("dora", l.dora, any(), "DoRA: the lengths of the weight's rows are trained apart")
       .only_with("rank");
   t.key("init", l.init, one_of({"uniform", "gaussian", "orthogonal", "random", "pissa", "olora"}),
-        "what additions start as: random with B = 0 (uniform, gaussian), with B A = 0 (orthogonal) "
-        "or with neither; or the part of the weight of the largest singular values (pissa) or of "
-        "the first columns of Q in Q R (olora), where the rest of it is frozen")
+        "what additions start as: random with B = 0 (uniform, gaussian), B A = 0 (orthogonal) or "
+        "neither; a part of the weight, whose rest is frozen: of its largest singular values "
+        "(pissa), of its Q R (olora)")
       .only_with("rank");
   t.key("init_iterations", l.init_iterations, between(1, 1'000'000),
         "pissa: at most so many subspaces in search of the singular values (until they are exact)")
