@@ -393,23 +393,26 @@ inline constexpr double kNoTailF64 = 38.9;
 
 // e^(t²/2) Φ(−t) for 0 ≤ t ≤ kNoTailF64, Φ being the normal distribution function: p(z) / (1 + t)
 // with z = (t − 4) / (t + 4), error 7e-18. p is nearly constant, which keeps rounding errors small.
+// Even and odd powers of p apart: two short chains of multiply-adds instead of a long one.
 template <DoubleTag D>
 LUMEN_PIECE hn::Vec<D> normal_tail_ratio(D d, hn::Vec<D> t) {
-  static constexpr double kP[] = {
-      0.47205320650984467,    -0.0967034773265258,     0.013999634724425407,
-      0.028600364053550816,   -0.03219783742808557,    0.017936097479675003,
-      -0.005002378591047385,  -0.0002856230980028492,  0.0006948971045666803,
-      -9.443025365212491e-05, -8.785318343563233e-05,  2.125004835654438e-05,
-      1.3626867949743132e-05, -3.4321965286664227e-06, -2.612904957156168e-06,
-      4.0447982348198157e-07, 5.520043589642093e-07,   1.472493860042235e-09,
-      -1.110196437049254e-07, -1.991410506531829e-08,  1.7665729896727133e-08,
-      6.247212056198664e-09,  -1.5479810041457088e-09, -7.905723293154515e-10};
-  const auto middle = hn::Set(d, 4.0);
-  const auto z = hn::Div(hn::Sub(t, middle), hn::Add(t, middle));
-  return hn::Div(polynomial(d, z, kP), hn::Add(t, hn::Set(d, 1.0)));
+  static constexpr double kEven[] = {
+      0.47205320650984467,    0.013999634724425407,   -0.03219783742808557,
+      -0.005002378591047385,  0.0006948971045666803,  -8.785318343563233e-05,
+      1.3626867949743132e-05, -2.612904957156168e-06, 5.520043589642093e-07,
+      -1.110196437049254e-07, 1.7665729896727133e-08, -1.5479810041457088e-09};
+  static constexpr double kOdd[] = {
+      -0.0967034773265258,     0.028600364053550816,   0.017936097479675003,
+      -0.0002856230980028492,  -9.443025365212491e-05, 2.125004835654438e-05,
+      -3.4321965286664227e-06, 4.0447982348198157e-07, 1.472493860042235e-09,
+      -1.991410506531829e-08,  6.247212056198664e-09,  -7.905723293154515e-10};
+  const auto four = hn::Set(d, 4.0);
+  const auto z = hn::Div(hn::Sub(t, four), hn::Add(t, four)), square = hn::Mul(z, z);
+  const auto p = hn::MulAdd(polynomial(d, square, kOdd), z, polynomial(d, square, kEven));
+  return hn::Div(p, hn::Add(t, hn::Set(d, 1.0)));
 }
 
-// Φ(x) as the tail Φ(−|x|) for x < 0, else 1 minus that. ≤ 4 ulp.
+// Φ(x) as the tail Φ(−|x|) for x < 0, else 1 minus that. ≤ 5 ulp.
 template <DoubleTag D>
 LUMEN_PIECE hn::Vec<D> normal_cdf_vector(D d, hn::Vec<D> x) {
   const auto t = hn::Min(hn::Abs(x), hn::Set(d, kNoTailF64));

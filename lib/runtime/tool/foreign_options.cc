@@ -133,7 +133,7 @@ constexpr std::pair<std::string_view, const char*> kRecipeKeys[] = {
     {"fuse", "export.merge_lora"},
     {"gradient_accumulation_steps", "train.micro_batch"},
     {"gradient_checkpointing", "train.activation_checkpointing"},
-    {"hidden_size", "model.dim"},
+    {"hidden_size", "model.dim, or model.hidden of an MLP or RNN"},
     {"intermediate_size", "model.ffn"},
     {"iters", "train.steps"},
     {"label_smoothing_factor", "train.label_smoothing"},
