@@ -479,6 +479,7 @@ TEST_CASE("an adapter of integers is refused by file and tensor") {
   const auto outcome = testing::run_tool_process(
       "lumen-run", {"-p", "a", "--lora", place + "/adapter_model.safetensors"});
   CHECK(outcome.exit_code == 2);
+  CHECK(contains(outcome.err, "error: " + place));  // not that of the model
   CHECK(contains(outcome.err, "name its directory"));
 }
 
