@@ -357,6 +357,18 @@ CASES = {
                                    "hidden_size": 24, "ffn_hidden_size": 36,
                                    "rope_theta": 500042.0}),
     "falcon-sequential": ("Falcon", {"parallel_attn": False, "multi_query": False}),
+    "nanochat": ("NanoChat", {"num_attention_heads": 4, "num_key_value_heads": 2}),
+    "nanochat-other": ("NanoChat", {"attention_bias": True, "tie_word_embeddings": True,
+                                    "final_logit_softcapping": None, "rope_scaling": YARN}),
+    "bitnet": ("BitNet", {"tie_word_embeddings": True}),
+    "bitnet-other": ("BitNet", {"hidden_act": "silu", "attention_bias": True,
+                                "num_key_value_heads": 2, "rope_scaling": LLAMA3}),
+    "bloom": ("Bloom", {"num_attention_heads": 4}),
+    "bloom-odd": ("Bloom", {"num_attention_heads": 6, "hidden_size": 24,
+                            "tie_word_embeddings": False}),
+    "mpt": ("Mpt", {"num_attention_heads": 4}),
+    "mpt-odd": ("Mpt", {"num_attention_heads": 3, "hidden_size": 18, "attn_config": {
+        "clip_qkv": 0.8, "softmax_scale": 0.3}}),
     "gpt_bigcode": ("GPTBigCode", {"n_inner": 36}),
     "gpt_bigcode-many": ("GPTBigCode", {"multi_query": False, "scale_attn_weights": False,
                                         "activation_function": "gelu", "n_inner": 24,
@@ -458,13 +470,16 @@ def by_expert(kind, values):
         name = name.replace("gate.moe_statics", "moe_statics")
         if kind == "ExaoneMoe":
             name = name.replace("gate.e_score_correction", "e_score_correction")
-        if kind in ("NemotronH", "Mamba2", "GPTNeoX", "Falcon", "GPTBigCode", "GPTJ", "OPT"):
+        if kind in ("NemotronH", "Mamba2", "GPTNeoX", "Falcon", "GPTBigCode", "GPTJ", "OPT", "Bloom",
+                    "Mpt"):
             for own, usual in (("backbone.", "model."), ("model.embeddings.", "model.embed_tokens."),
-                               ("model.norm_f.", "model.norm."), ("gpt_neox.", "model."),
+                               ("gpt_neox.", "model."),
                                ("model.embed_in.", "model.embed_tokens."),
                                ("model.decoder.", "model."), ("transformer.", "model."),
                                ("model.final_layer_norm.", "model.norm."),
                                ("model.ln_f.", "model.norm."), ("model.h.", "model.layers."),
+                               ("model.norm_f.", "model.norm."),
+                               ("model.blocks.", "model.layers."),
                                ("model.wte.", "model.embed_tokens."),
                                ("model.word_embeddings.", "model.embed_tokens."),
                                (".ln_mlp.", ".input_layernorm.")):
@@ -604,9 +619,11 @@ def main():
         loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1),
                                                  tokens[:, 1:].flatten(), reduction="sum")
         wanted = {name: parameter for name, parameter in trained(model)
-                  if ".layers.0." in name or ".h.0." in name or name.endswith((
-                      ".norm_f.weight", "model.norm.weight", ".ln_f.weight",
-                      "x.final_layer_norm.weight", "decoder.final_layer_norm.weight"))}
+                  if ".layers.0." in name or ".h.0." in name or ".blocks.0." in name or
+                  name.endswith((
+                      "_embeddings_layernorm.weight", ".norm_f.weight", "model.norm.weight",
+                      ".ln_f.weight", "x.final_layer_norm.weight",
+                      "decoder.final_layer_norm.weight"))}
         gradients = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
         # Without rotation a bias of keys changes nothing: all that is left of it is rounding.
         of_used = {n: g for n, g in zip(wanted, gradients)

@@ -32,10 +32,11 @@ void set_range_of_experts(Json& config, int64_t first, int64_t last);
 using CompleteFamily = void(Json& config);
 // Dense models that mixtures are like (family_defaults.cc).
 CompleteFamily complete_exaone4, complete_hunyuan;
-// Llamas (family_defaults_llama.cc).
-CompleteFamily complete_cwm, complete_helium, complete_iquestcoder;
+// Llamas and what is nearly one (family_defaults_llama.cc).
+CompleteFamily complete_bitnet, complete_cwm, complete_helium, complete_iquestcoder,
+    complete_nanochat;
 // Families whose configs have other names (family_defaults_renamed.cc).
-CompleteFamily complete_exaone, complete_falcon, complete_gpt2, complete_gpt_bigcode,
+CompleteFamily complete_bloom, complete_exaone, complete_falcon, complete_mpt, complete_gpt2, complete_gpt_bigcode,
     complete_gpt_neox, complete_gptj, complete_internlm3, complete_opt;
 // Mixtures of experts (family_defaults_experts.cc).
 CompleteFamily complete_afmoe, complete_bailing_moe_v2, complete_deepseek_v2, complete_deepseek_v3,

@@ -1,5 +1,5 @@
-// What configs leave out of families that are Llamas but for that, and for which layers have a
-// window.
+// What configs leave out of families that are Llamas but for that, for which layers have a window,
+// or for norms and activations.
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/family_completions.h"
@@ -35,6 +35,21 @@ void complete_cwm(Json& config) {
   set_default(config, "layer_types", std::move(types));
 }
 
+// As BitNetConfig has it.
+void complete_bitnet(Json& config) {
+  set_defaults(config, {{"vocab_size", 128256},
+                        {"hidden_size", 2560},
+                        {"intermediate_size", 6912},
+                        {"num_hidden_layers", 30},
+                        {"num_attention_heads", 20},
+                        {"hidden_act", "relu2"},
+                        {"max_position_embeddings", 2048},
+                        {"rms_norm_eps", 1e-5},
+                        {"rope_theta", 500000},
+                        {"tie_word_embeddings", false}});
+  set_absent(config, "num_key_value_heads", 5);  // null is as many as heads
+}
+
 // As HeliumConfig has it.
 void complete_helium(Json& config) {
   set_defaults(config, {{"vocab_size", 48000},
@@ -47,6 +62,19 @@ void complete_helium(Json& config) {
                         {"max_position_embeddings", 4096},
                         {"rms_norm_eps", 1e-8},
                         {"tie_word_embeddings", false}});
+}
+
+// As NanoChatConfig has it.
+void complete_nanochat(Json& config) {
+  set_defaults(config, {{"vocab_size", 50304},
+                        {"hidden_size", 768},
+                        {"intermediate_size", 8192},
+                        {"num_hidden_layers", 12},
+                        {"num_attention_heads", 6},
+                        {"hidden_act", "relu2"},
+                        {"max_position_embeddings", 2048},
+                        {"tie_word_embeddings", false}});
+  set_absent(config, "final_logit_softcapping", 15.0);  // null is none
 }
 
 // As IQuestCoderConfig has it.

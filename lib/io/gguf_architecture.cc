@@ -58,6 +58,8 @@ constexpr Renaming kGemma3nModel[] = {
 constexpr std::span kGemma4Model = std::span(kGemma3nModel).first(3);
 constexpr Renaming kApertus[] = {{"attn_norm", "attention_layernorm"},
                                  {"ffn_norm", "feedforward_layernorm"}};
+constexpr Renaming kBitnet[] = {{"attn_sub_norm", "self_attn.attn_sub_norm"},
+                                {"ffn_sub_norm", "mlp.ffn_sub_norm"}};
 constexpr Renaming kGlm4[] = {{"post_attention_norm", "post_self_attn_layernorm"},
                               {"post_ffw_norm", "post_mlp_layernorm"},
                               {"ffn_up", "mlp.gate_up_proj"}};
@@ -91,6 +93,17 @@ constexpr Renaming kFalcon[] = {{"attn_norm_2", "ln_attn"},
                                 {"attn_output", "self_attention.dense"},
                                 {"ffn_up", "mlp.dense_h_to_4h"},
                                 {"ffn_down", "mlp.dense_4h_to_h"}};
+// Heads are in groups of one.
+constexpr std::span kBloom = std::span(kFalcon).last(4);
+constexpr Renaming kBloomModel[] = {
+    {"token_embd_norm.weight", "model.word_embeddings_layernorm.weight"},
+    {"token_embd_norm.bias", "model.word_embeddings_layernorm.bias"}};
+constexpr Renaming kMpt[] = {{"attn_norm", "norm_1"},
+                             {"attn_qkv", "attn.Wqkv"},
+                             {"attn_output", "attn.out_proj"},
+                             {"ffn_norm", "norm_2"},
+                             {"ffn_up", "ffn.up_proj"},
+                             {"ffn_down", "ffn.down_proj"}};
 constexpr Renaming kStarcoderModel[] = {{"position_embd.weight", "model.wpe.weight"}};
 constexpr auto kSeedOss =
     std::to_array<Renaming>({{"post_attention_norm", "post_attention_layernorm"}});
@@ -373,6 +386,18 @@ constexpr Architecture kArchitectures[] = {
     {"afmoe", "afmoe", RotaryRows::kHalves, kAfmoe},
     {"apertus", "apertus", RotaryRows::kHalves, kApertus},
     {"arcee", "arcee", RotaryRows::kPairsInGguf},
+    {"bitnet", "bitnet", RotaryRows::kHalves, kBitnet},
+    {.name = "bloom",
+     .model_type = "bloom",
+     .rotary = RotaryRows::kNone,
+     .own_tensors = kBloom,
+     .model_tensors = kBloomModel,
+     .has_layer_norms = true},
+    {.name = "mpt",
+     .model_type = "mpt",
+     .rotary = RotaryRows::kNone,
+     .own_tensors = kMpt,
+     .has_layer_norms = true},
     {.name = "command-r",
      .model_type = "cohere",
      .rotary = RotaryRows::kPairs,

@@ -215,6 +215,12 @@ void write_minicpm(const Json& config, const KeyWriter& keys) {
   keys.number("logit_scale", number("hidden_size") / number("dim_model_base"));
 }
 
+void write_bitnet(const Json& config, const KeyWriter&) {
+  require_no_bias(config, "attention_bias");
+  if (get_bool(config, "tie_word_embeddings", false)) return;
+  cannot_write("bitnet", "tie_word_embeddings false", "take the embedding as output");
+}
+
 void read_arcee(const ArchitectureKeys&, Json& config) {
   config["hidden_act"] = "relu2";
 }
@@ -243,10 +249,12 @@ void write_smollm3(const Json& config, const KeyWriter&) {
 // mean the same function.
 std::vector<std::string_view> activations_of(std::string_view architecture) {
   constexpr std::string_view kGelus[] = {"gemma",     "gemma2",     "gemma3", "gemma3n", "gemma4",
-                                         "starcoder", "starcoder2", "phi2",   "gpt2"};
+                                         "starcoder", "starcoder2", "phi2",   "gpt2",   "bloom"};
   if (architecture.starts_with("nemotron") || architecture == "arcee") return {"relu2"};
   if (architecture == "apertus") return {"xielu"};
-  if (architecture == "gptneox" || architecture == "falcon") return {"gelu"};
+  if (architecture == "gptneox" || architecture == "falcon" || architecture == "mpt") {
+    return {"gelu"};
+  }
   if (std::find(std::begin(kGelus), std::end(kGelus), architecture) == std::end(kGelus)) {
     return {"silu", "swish"};
   }
@@ -300,6 +308,9 @@ constexpr Own kOwn[] = {
     {"arcee", read_arcee, write_arcee},
     {"exaone", nullptr, write_exaone},
     {"falcon", read_falcon, write_falcon},
+    {"bitnet", nullptr, write_bitnet},
+    {"bloom", read_bloom, write_no_more},
+    {"mpt", read_mpt, write_mpt},
     {"minicpm", read_minicpm, write_minicpm},
     {"olmo", read_olmo, write_olmo},
     {"starcoder", read_starcoder, write_starcoder},

@@ -41,11 +41,11 @@ WriteFamily write_deepseek2;
 ReadFamily read_gemma, read_gemma2, read_gemma3, read_gemma3n, read_gemma4;
 WriteFamily write_gemma2, write_gemma3, write_gemma3n, write_gemma4;
 // Families with layer norms: GPT-2, StarCoder and StarCoder2, Command R and R7B, Nemotron,
-// GPT-NeoX, StableLM, Phi-2, Falcon and OLMo (gguf_layer_norms.cc).
+// GPT-NeoX, StableLM, Phi-2, Falcon, OLMo, BLOOM and MPT (gguf_layer_norms.cc).
 ReadFamily read_gpt2, read_starcoder, read_starcoder2, read_cohere, read_cohere2, read_nemotron,
-    read_gptneox, read_stablelm, read_phi2, read_falcon, read_olmo;
+    read_gptneox, read_stablelm, read_phi2, read_falcon, read_olmo, read_bloom, read_mpt;
 WriteFamily write_gpt2, write_starcoder, write_starcoder2, write_cohere, write_cohere2,
-    write_nemotron, write_gptneox, write_stablelm, write_falcon, write_olmo;
+    write_nemotron, write_gptneox, write_stablelm, write_falcon, write_olmo, write_mpt;
 
 // --- Experts (gguf_experts.cc) -----------------------------------------------------------------
 

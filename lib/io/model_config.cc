@@ -134,6 +134,7 @@ Json normalized_config(Json config, bool has_head) {
 std::string norm_epsilon_key(std::string_view model_type) {
   constexpr std::pair<std::string_view, const char*> kKeys[] = {
       {"gpt2", "layer_norm_epsilon"},
+      {"bloom", "layer_norm_epsilon"},
       {"exaone", "layer_norm_epsilon"},
       {"falcon", "layer_norm_epsilon"},
       {"gpt_bigcode", "layer_norm_epsilon"},
@@ -141,6 +142,7 @@ std::string norm_epsilon_key(std::string_view model_type) {
       {"gptj", "layer_norm_epsilon"},
       {"lfm2", "norm_eps"},
       {"lfm2_moe", "norm_eps"},
+      {"mpt", "layer_norm_epsilon"},
       {"nemotron", "norm_eps"},
       {"nemotron_h", "layer_norm_epsilon"},
       {"mamba2", "layer_norm_epsilon"},

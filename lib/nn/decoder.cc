@@ -114,6 +114,9 @@ SelfAttention::SelfAttention(const Parameters& parameters, const AttentionShape&
   if (!shape.gate.empty()) {
     gate_.emplace(parameters / shape.gate, shape.hidden, shape.heads * shape.head_dim, false);
   }
+  if (!shape.output_norm.empty()) {
+    output_norm_.emplace(parameters / shape.output_norm, shape.heads * shape.head_dim, shape.norm);
+  }
   if (shape.sinks) sinks_ = parameters.get_f32("sinks", {shape.heads});
   if (shape.qk_norm == QkNorm::kNone) return;
   const auto norm = [&](const std::string& name, int64_t heads) -> Norm {
@@ -184,6 +187,7 @@ Tensor SelfAttention::operator()(const Tensor& given, const Pass& pass, int64_t 
   const ops::AttentionOptions options = {
       .scale = shape_.scale.value_or(1 / std::sqrt(static_cast<double>(dim))),
       .cap = shape_.cap,
+      .max_bias = shape_.max_bias,
       .causal = true,
       .window = shape_.window,
       .segments = pass.segments,
@@ -193,8 +197,9 @@ Tensor SelfAttention::operator()(const Tensor& given, const Pass& pass, int64_t 
       .bf16 = rounds_activations(o_proj_.weight.dtype())};
   Tensor out = ops::attention(q, kv.k, kv.v, pass.query_position(), options);
   if (gate.defined()) out = ops::mul(out, gate);
-  out = o_proj_(graph::reshape(out, {batch, asked, shape_.heads * dim}));
-  return scaled(out, shape_.out_scale);
+  out = graph::reshape(out, {batch, asked, shape_.heads * dim});
+  if (output_norm_) out = (*output_norm_)(out);
+  return scaled(o_proj_(out), shape_.out_scale);
 }
 
 namespace {
