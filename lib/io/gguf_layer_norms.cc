@@ -1,5 +1,5 @@
 // What files of families with layer norms say: GPT-2, StarCoder, Command R, Nemotron, GPT-NeoX,
-// StableLM, Phi-2, Falcon, OLMo, BLOOM and MPT. Keys:
+// StableLM, Phi-2, Falcon, OLMo, BLOOM, MPT and Jais 2. Keys:
 // https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #include <cmath>
 
@@ -107,6 +107,17 @@ void read_nemotron(const ArchitectureKeys&, Json& config) {
 
 void write_nemotron(const Json& config, const KeyWriter&) {
   require_own_output(config);
+}
+
+void read_jais2(const ArchitectureKeys&, Json& config) {
+  config["hidden_act"] = "relu2";
+}
+
+void write_jais2(const Json& config, const KeyWriter&) {
+  for (const char* key : {"attention_bias", "mlp_bias"}) {
+    if (get_bool(config, key, true)) continue;
+    cannot_write("jais2", str(key, " false"), "look for biases in every layer");
+  }
 }
 
 void read_gptneox(const ArchitectureKeys& keys, Json& config) {

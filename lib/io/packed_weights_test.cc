@@ -114,9 +114,9 @@ TEST_CASE("packed layers are what the programs unpack that packed them") {
                            Case{"bitnet", DType::kF16},
                            Case{"bitnet-wide", DType::kQ2_K},
                            Case{"bitnet-divided", DType::kF16, kHalf},
-                           Case{"bitnet-divided-wide", DType::kQ2_K, kHalf / 4},
+                           Case{"bitnet-divided-wide", DType::kQ2_K, kHalf / 2},
                            Case{"bitnet-online", DType::kF16},
-                           Case{"bitnet-online-float", DType::kQ2_K, kHalf / 4}}) {
+                           Case{"bitnet-online-float", DType::kQ2_K, kHalf / 2}}) {
     INFO(each.name);
     const Golden golden = open_golden(each.name);
     const auto packing = packing_of(golden.config);

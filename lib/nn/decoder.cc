@@ -112,7 +112,8 @@ SelfAttention::SelfAttention(const Parameters& parameters, const AttentionShape&
       o_proj_(parameters / shape.output, shape.heads * shape.head_dim, shape.hidden,
               shape.output_bias) {
   if (!shape.gate.empty()) {
-    gate_.emplace(parameters / shape.gate, shape.hidden, shape.heads * shape.head_dim, false);
+    const int64_t each = shape.gates_heads ? 1 : shape.head_dim;
+    gate_.emplace(parameters / shape.gate, shape.hidden, shape.heads * each, false);
   }
   if (!shape.output_norm.empty()) {
     output_norm_.emplace(parameters / shape.output_norm, shape.heads * shape.head_dim, shape.norm);
@@ -168,7 +169,7 @@ Tensor SelfAttention::operator()(const Tensor& given, const Pass& pass, int64_t 
     gate = ops::sigmoid(graph::slice(pairs, 3, dim, 2 * dim));
   } else if (gate_) {
     const Tensor all = ops::sigmoid((*gate_)(last_tokens(x, asked)));
-    gate = graph::reshape(all, {batch, asked, shape_.heads, dim});
+    gate = graph::reshape(all, {batch, asked, shape_.heads, -1});
   }
   Tensor q = placed(in_heads(queries, shape_.heads, q_norm_), pass.query_table, q_norm_);
   if (pass.query_scale.defined()) {

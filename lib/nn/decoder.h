@@ -107,6 +107,7 @@ struct AttentionShape {
   bool gated = false;  // q_proj has for each head, after the query, what its output is multiplied
                        // by the sigmoid of (Qwen3.5)
   std::string gate = "";          // name of a layer that gives this in place of q_proj; "": none
+  bool gates_heads = false;       // it gives one number for each head (LFM3)
   std::string output = "o_proj";  // name of the output projection
   std::string output_norm = "";   // name of a norm of what it is given, as `norm`; "": none
   QkNorm qk_norm = QkNorm::kNone;
