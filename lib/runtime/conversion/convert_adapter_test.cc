@@ -435,10 +435,11 @@ TEST_CASE("adapters to layers with names of their own go to GGUF and back") {
     REQUIRE(convert(options) == 0);
     CHECK(relative_error(logits(directory, *options.output), wanted) < 1e-5);
     const auto back = io::read_safetensors(place + "/peft/adapter_model.safetensors")->arrays();
-    const bool older =
-        type == std::string_view("falcon") || type == std::string_view("gpt_bigcode");
+    const bool older = type == std::string_view("falcon") || type == std::string_view("bloom") ||
+                       type == std::string_view("gpt_bigcode");
     const char* const module = type == std::string_view("mamba2")     ? "backbone.layers."
                                : type == std::string_view("gpt_neox") ? "gpt_neox.layers."
+                               : type == std::string_view("mpt")      ? "transformer.blocks."
                                : older                                ? "transformer.h."
                                                                       : "model.layers.";
     CHECK(back.contains(str("base_model.model.", module, layers[0], ".lora_A.weight")));
