@@ -3,12 +3,12 @@
 //
 // Loads Gemma of 2B and 7B, Gemma 2 of 2B to 27B, Gemma 3 from 270M to 27B, of those that also see
 // images the language model, and VaultGemma 1B (Google 2025), a Gemma 2 without norms behind the
-// branches. Differ from plain Llama by norms whose weights are stored less 1, a
-// gate with GELU, and an embedding, tied to the head, that is multiplied by √hidden_size. From the
-// second on there are norms before and after each branch, layers with a sliding window and a scale
-// of attention that the config names. Gemma 2 caps scores and logits, every other layer has the
-// window; Gemma 3 has norms of every query and key head in place of caps, and five layers with a
-// window and a rotary base of their own for each that sees all.
+// branches. Differ from plain Llama by norms whose weights are stored less 1, a gate with GELU, and
+// an embedding, tied to the head, that is multiplied by √hidden_size. From the second on there are
+// norms before and after each branch, layers with a sliding window and a scale of attention that
+// the config names. Gemma 2 caps scores and logits, every other layer has the window; Gemma 3 has
+// norms of every query and key head in place of caps, and five layers with a window and a rotary
+// base of their own for each that sees all.
 #include <cmath>
 
 #include "lib/base/error.h"

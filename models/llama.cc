@@ -5,9 +5,9 @@
 // texts (nn::QueryTemperature), and what differs by names and defaults alone: EXAONE 3 and 3.5 (LG
 // AI Research 2024), InternLM3 (2025), IQuest-Coder (2026), Helium (Kyutai 2025), whose heads
 // rotate in pairs of neighbours, and CWM (Meta 2025) and Ministral 8B (Mistral AI 2024), layers of
-// which have a window. The
-// baseline of the zoo: pre-norm decoder, grouped-query attention without biases, rotary positions
-// (Llama 3.1 and later: scaled), SwiGLU, output head tied to the embedding or not.
+// which have a window. The baseline of the zoo: pre-norm decoder, grouped-query attention without
+// biases, rotary positions (Llama 3.1 and later: scaled), SwiGLU, output head tied to the embedding
+// or not.
 #include "lib/io/layer_windows.h"
 #include "models/decoder_lm.h"
 

@@ -1,10 +1,10 @@
 // Qwen3-MoE (Yang et al. 2025, "Qwen3 Technical Report").
 //
 // Loads Qwen3-30B-A3B, Qwen3-235B-A22B and Qwen3-Coder, and the language models of Qwen3-VL with
-// experts, whose three positions are equal in text. Differs from Qwen3 by mixtures of experts
-// in place of feed-forward layers: in every `decoder_sparse_step`-th layer that `mlp_only_layers`
-// does not name. The router's softmax is over all experts; `norm_topk_prob` makes the probabilities
-// of the chosen add up to 1. A window, if there is one, is all layers', but in Mellum 2 (JetBrains
+// experts, whose three positions are equal in text. Differs from Qwen3 by mixtures of experts in
+// place of feed-forward layers: in every `decoder_sparse_step`-th layer that `mlp_only_layers` does
+// not name. The router's softmax is over all experts; `norm_topk_prob` makes the probabilities of
+// the chosen add up to 1. A window, if there is one, is all layers', but in Mellum 2 (JetBrains
 // 2026) those that layer_types says, which rotate with a base of their own.
 #include "lib/io/layer_windows.h"
 #include "models/decoder_lm.h"

@@ -127,9 +127,9 @@ void complete_bloom(Json& config) {
                         {"hidden_size", 64},
                         {"num_hidden_layers", 2},
                         {"num_attention_heads", 8},
-                        {"hidden_act", "gelu_pytorch_tanh"},
                         {"max_position_embeddings", 2048},
                         {"tie_word_embeddings", true}});
+  config["hidden_act"] = "gelu_pytorch_tanh";  // whatever it says
   config.erase(kWidth);
   set_width(config);
   keys_of_all_heads(config);
@@ -142,9 +142,9 @@ void complete_mpt(Json& config) {
                         {"hidden_size", 2048},
                         {"num_hidden_layers", 24},
                         {"num_attention_heads", 16},
-                        {"hidden_act", "gelu"},
                         {"max_position_embeddings", 2048},
                         {"tie_word_embeddings", true}});
+  config["hidden_act"] = "gelu";  // whatever it says
   config.erase(kWidth);
   set_width(config);
   keys_of_all_heads(config);
@@ -261,12 +261,12 @@ void restore_own_keys(Json& config) {
   const OwnKeys families[] = {
       {"bloom",
        kNewerBloomKeys,
-       {"intermediate_size", "num_key_value_heads", "head_dim", "hidden_act", "rope_theta",
-        "rope_scaling", "attention_bias", "mlp_bias"}},
+       {"intermediate_size", "num_key_value_heads", "head_dim", "rope_theta", "rope_scaling",
+        "attention_bias", "mlp_bias"}},
       {"mpt",
        kMptKeys,
-       {"attn_pdrop", "intermediate_size", "num_key_value_heads", "head_dim", "hidden_act",
-        "rope_theta", "rope_scaling", "attention_bias", "mlp_bias"}},
+       {"attn_pdrop", "intermediate_size", "num_key_value_heads", "head_dim", "rope_theta",
+        "rope_scaling", "attention_bias", "mlp_bias"}},
       {"exaone", kExaoneKeys, {"attention_bias", "mlp_bias"}},
       {"falcon", kNewerFalconKeys, {"num_key_value_heads", "head_dim", "mlp_bias"}},
       {"gpt2", kSizes, of_llama},

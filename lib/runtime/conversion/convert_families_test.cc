@@ -464,6 +464,24 @@ TEST_CASE("GGUF files of LFM2 call the epsilon of its norms as llama.cpp does") 
   }
 }
 
+TEST_CASE("families that GGUF does not have keep logits and rotations in directories") {
+  for (const char* type : {"nanochat", "lfm3", "vaultgemma", "mellum", "granite_swa"}) {
+    INFO(type);
+    const models::ModelDef& def = models::find_model_def({{"model_type", type}});
+    const std::string directory =
+        model_directory(def, tiny_config(type), text::TokenizerKind::kByteLevelBpe);
+    const std::string again = converted_directory(directory, "f32");
+    CHECK(relative_error(logits(again), logits(directory)) < 1e-6);
+    const io::Json config = io::read_json(again + "/config.json");
+    const bool by_type = type == std::string_view("lfm3") || type == std::string_view("mellum");
+    REQUIRE(config.contains("rope_parameters") == by_type);
+    if (!by_type) continue;
+    CHECK(config["rope_parameters"]["full_attention"]["rope_theta"] == 1e6);
+    CHECK(config["rope_parameters"]["sliding_attention"]["rope_theta"] == 1e4);
+    CHECK_FALSE(config.contains("rope_local_base_freq"));
+  }
+}
+
 TEST_CASE("GGUF files of Mamba-2 have no heads of attention and no feed-forward length") {
   const models::ModelDef& def = models::find_model_def({{"model_type", "mamba2"}});
   const auto file = io::read_gguf(
