@@ -58,6 +58,7 @@ std::vector<io::Json> tiny_configs() {
       {{"model_type", "mellum"},
        {"decoder_sparse_step", 1},
        {"mlp_only_layers", {2}},
+       {"mlp_layer_types", {"sparse", "sparse", "dense"}},
        {"sliding_window", 3},
        {"layer_types", {"full_attention", "sliding_attention", "sliding_attention"}},
        {"rope_local_base_freq", 1e4},

@@ -221,6 +221,10 @@ void write_minicpm(const Json& config, const KeyWriter& keys) {
   keys.number("logit_scale", number("hidden_size") / number("dim_model_base"));
 }
 
+void read_bitnet(const ArchitectureKeys&, Json& config) {
+  config["hidden_act"] = "silu";
+}
+
 void write_bitnet(const Json& config, const KeyWriter&) {
   require_no_bias(config, "attention_bias");
   if (get_bool(config, "tie_word_embeddings", false)) return;
@@ -317,7 +321,7 @@ constexpr Own kOwn[] = {
     {"arcee", read_arcee, write_arcee},
     {"exaone", nullptr, write_exaone},
     {"falcon", read_falcon, write_falcon},
-    {"bitnet", nullptr, write_bitnet},
+    {"bitnet", read_bitnet, write_bitnet},
     {"bloom", read_bloom, write_no_more},
     {"jais2", read_jais2, write_jais2},
     {"minicpm3", read_minicpm3, write_minicpm3},
