@@ -274,6 +274,10 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
     positions_.emplace(parameters / "model" / shape.positions->name, config.max_position_embeddings,
                        config.hidden_size, shape.positions->offset);
   }
+  if (shape.embedding_norm) {
+    embedding_norm_.emplace(all / "model" / shape.embedding_norm->name, config.hidden_size,
+                            shape.embedding_norm->shape);
+  }
   if (!shape.local_rope.is_null()) local_rope_.emplace(shape.local_rope, config.rotary_dim);
   if (shape.layer_embedding) {
     layer_embedding_.emplace(parameters / "model", *shape.layer_embedding);
@@ -361,6 +365,7 @@ Tensor DecoderLm::run_all(const Tensor& tokens, const Tensor& position, nn::KvCa
   const Tensor embedded = embed_tokens_(tokens);
   Tensor x = nn::scaled(embedded, embedding_scale_);
   if (positions_) x = ops::add(x, (*positions_)(position, count, training.positions));
+  if (embedding_norm_) x = (*embedding_norm_)(x);
   x = nn::dropout(x, config_.dropout);
   Tensor layer_inputs;  // [batch, tokens, layers, dim]
   if (layer_embedding_) {

@@ -29,6 +29,12 @@ struct DecoderShape {
     int64_t offset = 0;  // as of nn::LearnedPositions
   };
   std::optional<Positions> positions{};
+  // Of what is embedded, before the first layer.
+  struct EmbeddingNorm {
+    std::string name;  // in the model; not of kinds without weights
+    nn::NormShape shape;
+  };
+  std::optional<EmbeddingNorm> embedding_norm{};
   nn::QueryTemperature temperature{};  // of layers with Rotation::kNone
   int64_t rotary_dim = 0;  // of heads with Rotation::kGlobal; 0: the config's, as of the others
   std::optional<nn::PerLayerEmbeddingShape> layer_embedding{};
@@ -106,9 +112,9 @@ io::Json tiny_delta_net_config();
 class DecoderLm : public CausalLm {
  public:
   // New weights start as the config's initializer_range says. Parameters: model.embed_tokens,
-  // learned positions, model.layers.N, the final norm, lm_head unless tied (its bias, if it has
-  // one, always), and of GGUF's rope_freqs, rope_factors_short and rope_factors_long those that the
-  // file has.
+  // learned positions, a norm of what is embedded, model.layers.N, the final norm, lm_head unless
+  // tied (its bias, if it has one, always), and of GGUF's rope_freqs, rope_factors_short and
+  // rope_factors_long those that the file has.
   DecoderLm(const io::Json& json, const nn::DecoderConfig& config, const nn::Parameters& parameters,
             const DecoderShape& shape);
 
@@ -143,6 +149,7 @@ class DecoderLm : public CausalLm {
   int64_t used_experts_ = 0;
   nn::Embedding embed_tokens_;
   std::optional<nn::LearnedPositions> positions_;
+  std::optional<nn::Norm> embedding_norm_;
   nn::QueryTemperature temperature_;
   nn::Rope rope_;
   std::optional<nn::Rope> local_rope_;

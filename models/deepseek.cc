@@ -1,11 +1,12 @@
 // DeepSeek-V2 (DeepSeek-AI 2024, "DeepSeek-V2"), DeepSeek-V3 and R1 (DeepSeek-AI 2024, "DeepSeek-V3
-// Technical Report"), Moonlight, which is built like V3, and GLM-4.7-Flash (Zhipu AI 2026).
+// Technical Report"), Moonlight, which is built like V3, GLM-4.7-Flash (Zhipu AI 2026), and,
+// without experts, MiniCPM3 (Hu et al. 2024) and Youtu-LLM (Tencent 2025).
 //
-// Loads DeepSeek-V2, V2-Lite, Coder-V2, V3, V3.1 and R1, Moonlight-16B-A3B, Kimi K2 and
-// GLM-4.7-Flash. Differs from plain Llama by multi-head latent attention and, but for the first
-// layers, by mixtures of experts with some that every token goes through. The chosen experts are
-// those of groups that are chosen first; V3's and GLM's scores are sigmoids, with a correction per
-// expert.
+// Loads DeepSeek-V2, V2-Lite, Coder-V2, V3, V3.1 and R1, Moonlight-16B-A3B, Kimi K2, GLM-4.7-Flash,
+// MiniCPM3-4B, which has the three scales of MiniCPM, too, and Youtu-LLM-2B. Differs from plain
+// Llama by multi-head latent attention and, but for the first layers, by mixtures of experts with
+// some that every token goes through. The chosen experts are those of groups that are chosen first;
+// V3's and GLM's scores are sigmoids, with a correction per expert.
 #include <cmath>
 
 #include "lib/base/error.h"
@@ -57,7 +58,16 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
   if (io::expert_count(json) > 0) {
     layer = with_experts(json, layer, grouped_experts_of(json, config));
   }
-  return std::make_unique<DecoderLm>(json, config, parameters, DecoderShape{.layer = layer});
+  DecoderShape shape{.layer = layer};
+  if (io::get_string(json, "model_type") == "minicpm3") {
+    const auto number = [&](const char* key) { return io::get_number(json, key, 1e-9, 1e9); };
+    dense.residual_scale =
+        number("scale_depth") / std::sqrt(static_cast<double>(config.num_hidden_layers));
+    shape.layer = [dense](int64_t) { return dense; };
+    shape.embedding_scale = number("scale_emb");
+    shape.logit_scale = number("dim_model_base") / static_cast<double>(config.hidden_size);
+  }
+  return std::make_unique<DecoderLm>(json, config, parameters, shape);
 }
 
 std::vector<io::Json> tiny_configs() {
@@ -123,10 +133,26 @@ std::vector<io::Json> tiny_configs() {
               {"rope_scaling", nullptr},
               {"rope_interleave", false},
               {"rope_interleaved", false}});
-  return {base, grouped, v3, unweighted, glm};
+  io::Json youtu = base;
+  for (const char* key :
+       {"num_experts", "n_routed_experts", "num_experts_per_tok", "n_shared_experts",
+        "routed_scaling_factor", "norm_topk_prob", "topk_method", "first_k_dense_replace",
+        "mlp_only_layers", "moe_intermediate_size"}) {
+    youtu.erase(key);
+  }
+  youtu.update({{"model_type", "youtu"}, {"q_lora_rank", 12}, {"tie_word_embeddings", true}});
+  io::Json minicpm = youtu;
+  minicpm.update({{"model_type", "minicpm3"},
+                  {"v_head_dim", 6},
+                  {"rope_interleaved", false},
+                  {"scale_emb", 12},
+                  {"scale_depth", 1.4},
+                  {"dim_model_base", 256}});
+  return {base, grouped, v3, unweighted, glm, youtu, minicpm};
 }
 
-constexpr std::string_view kModelTypes[] = {"deepseek_v2", "deepseek_v3", "glm4_moe_lite"};
+constexpr std::string_view kModelTypes[] = {"deepseek_v2", "deepseek_v3", "glm4_moe_lite",
+                                            "minicpm3", "youtu"};
 
 }  // namespace deepseek
 

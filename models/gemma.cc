@@ -2,12 +2,13 @@
 // Gemma 3 (2025, "Gemma 3 Technical Report"), the part that reads and writes text.
 //
 // Loads Gemma of 2B and 7B, Gemma 2 of 2B to 27B, Gemma 3 from 270M to 27B, of those that also see
-// images the language model. Differ from plain Llama by norms whose weights are stored less 1, a
-// gate with GELU, and an embedding, tied to the head, that is multiplied by √hidden_size. From the
-// second on there are norms before and after each branch, layers with a sliding window and a scale
-// of attention that the config names. Gemma 2 caps scores and logits, every other layer has the
-// window; Gemma 3 has norms of every query and key head in place of caps, and five layers with a
-// window and a rotary base of their own for each that sees all.
+// images the language model, and VaultGemma 1B (Google 2025), a Gemma 2 without norms behind the
+// branches. Differ from plain Llama by norms whose weights are stored less 1, a gate with GELU, and
+// an embedding, tied to the head, that is multiplied by √hidden_size. From the second on there are
+// norms before and after each branch, layers with a sliding window and a scale of attention that
+// the config names. Gemma 2 caps scores and logits, every other layer has the window; Gemma 3 has
+// norms of every query and key head in place of caps, and five layers with a window and a rotary
+// base of their own for each that sees all.
 #include <cmath>
 
 #include "lib/base/error.h"
@@ -27,6 +28,9 @@ nn::LayerShape newer_layer(const io::Json& json, const nn::DecoderConfig& config
   layer.norms = {.after_attention = "post_attention_layernorm",
                  .before_mlp = "pre_feedforward_layernorm",
                  .after_mlp = "post_feedforward_layernorm"};
+  if (io::get_string(json, "model_type") == "vaultgemma") {
+    layer.norms.after_attention = layer.norms.after_mlp = "";
+  }
   return layer;
 }
 
@@ -89,10 +93,12 @@ std::vector<io::Json> tiny_configs() {
   io::Json from_gguf = third;
   from_gguf["rms_norm_offset"] = 0;
   from_gguf["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 8.0}};
-  return {first, second, third, from_gguf};
+  io::Json vault = second;
+  vault.update({{"model_type", "vaultgemma"}, {"final_logit_softcapping", nullptr}});
+  return {first, second, third, from_gguf, vault};
 }
 
-constexpr std::string_view kModelTypes[] = {"gemma", "gemma2", "gemma3_text"};
+constexpr std::string_view kModelTypes[] = {"gemma", "gemma2", "gemma3_text", "vaultgemma"};
 
 }  // namespace gemma
 

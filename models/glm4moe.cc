@@ -1,8 +1,9 @@
 // GLM-4.5 (GLM Team 2025, "GLM-4.5: Agentic, Reasoning, and Coding (ARC) Foundation Models").
 //
-// Loads GLM-4.5, GLM-4.5-Air, GLM-4.6 and GLM-4.7. Differs from plain Llama by heads of which half
-// rotates, biases on the query, key and value projections, in all but Air norms of every query and
-// key head, and, but for the first layers, by mixtures of experts as DeepSeek-V3 has them.
+// Loads GLM-4.5, GLM-4.5-Air, GLM-4.6, GLM-4.7 and Solar Open 100B (Upstage 2025), all of whose
+// heads rotate and all of whose layers have experts. Differs from plain Llama by heads of which
+// half rotates, biases on the query, key and value projections, in all but Air norms of every query
+// and key head, and, but for the first layers, by mixtures of experts as DeepSeek-V3 has them.
 #include "models/decoder_lm.h"
 
 namespace lumen::models {
@@ -56,10 +57,17 @@ std::vector<io::Json> tiny_configs() {
                  {"first_k_dense_replace", 0},
                  {"mlp_only_layers", io::Json::array()},
                  {"tie_word_embeddings", true}});
-  return {base, normed};
+  io::Json solar = base;
+  solar.update({{"model_type", "solar_open"},
+                {"attention_bias", false},
+                {"partial_rotary_factor", 1.0},
+                {"num_experts_per_tok", 3},
+                {"first_k_dense_replace", 0},
+                {"mlp_only_layers", io::Json::array()}});
+  return {base, normed, solar};
 }
 
-constexpr std::string_view kModelTypes[] = {"glm4_moe"};
+constexpr std::string_view kModelTypes[] = {"glm4_moe", "solar_open"};
 
 }  // namespace glm4moe
 

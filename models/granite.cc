@@ -7,7 +7,9 @@
 // those that a token goes through, and some beside it a feed-forward layer that all tokens go
 // through, which in Granite 4.0 may be alone. Granite 4.0 H has Mamba-2 in place of attention in
 // most layers, and no rotation in the others. HyperCLOVA X SEED Think (Naver 2025) has norms behind
-// the branches, too, and multiplies logits by what is a divisor of Granite's.
+// the branches, too, and multiplies logits by what is a divisor of Granite's. Granite with sliding
+// windows (IBM 2026) has them in most layers, sinks of every head, and layers with a base of
+// rotation of their own or without rotation.
 #include <algorithm>
 #include <cmath>
 
@@ -70,14 +72,60 @@ bool rotates(const io::Json& json) {
   return !is_hybrid(json) || io::get_string(json, "position_embedding_type", "") == "rope";
 }
 
-std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
+// The bases by which layers rotate, 0 where they do not.
+std::vector<double> layer_thetas(const io::Json& json, const nn::DecoderConfig& config) {
+  const double usual = io::get_number(json, "rope_theta", 1e-3, 1e12, 10000);
+  const io::Json* list = io::find_value(json, "layer_rope_theta");
+  const auto layers = static_cast<size_t>(config.num_hidden_layers);
+  if (list == nullptr) return std::vector<double>(layers, usual);
+  std::vector<double> thetas;
+  for (const io::Json& theta : list->is_array() ? *list : io::Json::array()) {
+    const double number = theta.is_number() ? theta.get<double>() : -1;
+    if (number == 0 || (number >= 1e-3 && number <= 1e12)) thetas.push_back(number);
+  }
+  if (thetas.size() != layers || list->size() != layers) {
+    fail(ErrorKind::kMalformed, "layer_rope_theta: found ", io::describe(list),
+         ", expected an array of ", layers, " numbers, one per layer: bases of rotation, or 0");
+  }
+  return thetas;
+}
+
+// Two bases at most, of which the first is the model's.
+void set_windows(io::Json& json, const nn::DecoderConfig& config, DecoderShape& shape) {
+  const std::vector<double> thetas = layer_thetas(json, config);
+  double first = 0, second = 0;
+  for (const double theta : thetas) {
+    if (first == 0) first = theta;
+    if (theta != 0 && theta != first && second == 0) second = theta;
+    if (theta != 0 && theta != first && theta != second) {
+      fail(ErrorKind::kUnsupported, "layer_rope_theta: ", first, ", ", second, " and ", theta,
+           ": more than two bases of rotation are not supported");
+    }
+  }
+  if (first != 0) json["rope_theta"] = first;
+  if (second != 0) {
+    shape.local_rope = json;
+    shape.local_rope["rope_theta"] = second;
+  }
+  shape.rotation = [thetas, first](int64_t i) {
+    const double theta = thetas[static_cast<size_t>(i)];
+    return theta == 0 ? Rotation::kNone : theta == first ? Rotation::kGlobal : Rotation::kLocal;
+  };
+  nn::LayerShape layer = shape.layer(0);
+  layer.attention.sinks = true;
+  shape.layer = with_windows(layer, io::layer_windows(json));
+}
+
+std::unique_ptr<CausalLm> make(const io::Json& given, const nn::Parameters& parameters) {
+  io::Json json = given;
   const nn::DecoderConfig config(json);
   auto multiplier = [&](const char* key) { return io::get_number(json, key, 1e-9, 1e9, 1); };
   nn::LayerShape layer = plain_layer(config);
   layer.attention.scale = multiplier("attention_multiplier");
   layer.mlp.bias = io::get_bool(json, "mlp_bias", false);
   layer.residual_scale = multiplier("residual_multiplier");
-  const bool is_clova = io::get_string(json, "model_type") == "hyperclovax";
+  const std::string type = io::get_string(json, "model_type");
+  const bool is_clova = type == "hyperclovax", has_windows = type == "granite_swa";
   if (is_clova && io::get_bool(json, "use_post_norm", true)) {
     layer.norms.after_attention = "post_norm1";
     layer.norms.after_mlp = "post_norm2";
@@ -85,7 +133,7 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
   const bool hybrid = is_hybrid(json);
   if (hybrid && io::expert_count(json) == 0) {
     set_dense(json, layer);
-  } else if (io::get_string(json, "model_type") != "granite" && !is_clova) {
+  } else if (type != "granite" && !is_clova && !has_windows) {
     set_experts(json, config, layer);
   }
   std::vector<bool> has_mamba(static_cast<size_t>(config.num_hidden_layers), false);
@@ -93,14 +141,13 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
   nn::LayerShape mamba = layer;
   if (std::ranges::find(has_mamba, true) != has_mamba.end()) mamba.mamba = mamba_of(json, config);
   const Rotation rotation = rotates(json) ? Rotation::kGlobal : Rotation::kNone;
-  return std::make_unique<DecoderLm>(
-      json, config, parameters,
-      DecoderShape{
-          .layer = [=](int64_t i) { return has_mamba[static_cast<size_t>(i)] ? mamba : layer; },
-          .rotation = [=](int64_t) { return rotation; },
-          .embedding_scale = multiplier("embedding_multiplier"),
-          .logit_scale =
-              is_clova ? multiplier("logits_scaling") : 1 / multiplier("logits_scaling")});
+  DecoderShape shape = {
+      .layer = [=](int64_t i) { return has_mamba[static_cast<size_t>(i)] ? mamba : layer; },
+      .rotation = [=](int64_t) { return rotation; },
+      .embedding_scale = multiplier("embedding_multiplier"),
+      .logit_scale = is_clova ? multiplier("logits_scaling") : 1 / multiplier("logits_scaling")};
+  if (has_windows) set_windows(json, config, shape);
+  return std::make_unique<DecoderLm>(json, config, parameters, shape);
 }
 
 // Of Granite 4.0: experts, and dense; of all layers attention.
@@ -172,14 +219,21 @@ std::vector<io::Json> tiny_configs() {
   io::Json clova = biased;
   clova["model_type"] = "hyperclovax";
   clova["rope_interleaved"] = false;
+  io::Json windowed = base;
+  windowed.update({{"model_type", "granite_swa"},
+                   {"num_hidden_layers", 3},
+                   {"sliding_window", 3},
+                   {"layer_types", {"full_attention", "sliding_attention", "sliding_attention"}},
+                   {"layer_rope_theta", {0, 1e4, 5e5}}});
   std::vector<io::Json> all = {base, biased, mixture, shared};
   for (io::Json& hybrid : tiny_hybrids(mixture)) all.push_back(std::move(hybrid));
   all.push_back(std::move(clova));
+  all.push_back(std::move(windowed));
   return all;
 }
 
-constexpr std::string_view kModelTypes[] = {"granite", "granitemoe", "granitemoeshared",
-                                            "granitemoehybrid", "hyperclovax"};
+constexpr std::string_view kModelTypes[] = {"granite",          "granitemoe",  "granitemoeshared",
+                                            "granitemoehybrid", "hyperclovax", "granite_swa"};
 
 }  // namespace granite
 

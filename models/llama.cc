@@ -4,9 +4,10 @@
 // difference is a sliding window, Ministral 3 (Mistral AI 2025), which scales the queries of long
 // texts (nn::QueryTemperature), and what differs by names and defaults alone: EXAONE 3 and 3.5 (LG
 // AI Research 2024), InternLM3 (2025), IQuest-Coder (2026), Helium (Kyutai 2025), whose heads
-// rotate in pairs of neighbours, and CWM (Meta 2025), most layers of which have a window. The
-// baseline of the zoo: pre-norm decoder, grouped-query attention without biases, rotary positions
-// (Llama 3.1 and later: scaled), SwiGLU, output head tied to the embedding or not.
+// rotate in pairs of neighbours, and CWM (Meta 2025) and Ministral 8B (Mistral AI 2024), layers of
+// which have a window. The baseline of the zoo: pre-norm decoder, grouped-query attention without
+// biases, rotary positions (Llama 3.1 and later: scaled), SwiGLU, output head tied to the embedding
+// or not.
 #include "lib/io/layer_windows.h"
 #include "models/decoder_lm.h"
 
@@ -62,11 +63,16 @@ std::vector<io::Json> tiny_configs() {
               {"layer_types", {"full_attention", "sliding_attention"}}});
   biased["attention_bias"] = true;
   biased["mlp_bias"] = true;
-  return {base, tied, llama3, mistral, biased, ministral, exaone, internlm, iquest, helium, cwm};
+  io::Json windowed = mistral;
+  windowed["model_type"] = "ministral";
+  windowed["layer_types"] = {"sliding_attention", "sliding_attention"};
+  return {base,   tied,     llama3, mistral, biased, ministral,
+          exaone, internlm, iquest, helium,  cwm,    windowed};
 }
 
-constexpr std::string_view kModelTypes[] = {"llama",     "mistral",     "ministral3", "exaone",
-                                            "internlm3", "iquestcoder", "helium",     "cwm"};
+constexpr std::string_view kModelTypes[] = {"llama",  "mistral",   "ministral3",
+                                            "exaone", "internlm3", "iquestcoder",
+                                            "helium", "cwm",       "ministral"};
 
 }  // namespace llama
 

@@ -391,13 +391,19 @@ TEST_CASE("caps of Gemma 2 are positive numbers, and null is none") {
 }
 
 TEST_CASE("what a family may say and Lumen does not compute is refused by its key") {
-  const auto refused = [](const char* type, const char* key, const io::Json& value) {
+  const auto refused_in = [](const char* type, const char* key, const io::Json& value,
+                             const char* word) {
     const models::ModelDef& def = models::find_model_def({{"model_type", type}});
-    io::Json config = def.tiny_configs()[0];
+    const auto tiny = def.tiny_configs();
+    io::Json config = *std::find_if(tiny.begin(), tiny.end(),
+                                    [&](const io::Json& one) { return one["model_type"] == type; });
     config[key] = value;
     const std::string message = testing::refusal(
         ErrorKind::kUnsupported, [&] { def.make(config, nn::Parameters::random(1)); });
-    CHECK(testing::contains(message, key));
+    CHECK(testing::contains(message, word));
+  };
+  const auto refused = [&](const char* type, const char* key, const io::Json& value) {
+    refused_in(type, key, value, key);
   };
   refused("afmoe", "score_func", "softmax");
   refused("afmoe", "route_norm", false);
@@ -405,6 +411,15 @@ TEST_CASE("what a family may say and Lumen does not compute is refused by its ke
   refused("llama4_text", "num_experts_per_tok", 2);
   refused("falcon", "alibi", true);
   refused("falcon", "num_ln_in_parallel_attn", 2);
+  refused("bloom", "apply_residual_connection_post_layernorm", true);
+  refused("mpt", "logit_scale", "inv_sqrt_d_model");
+  refused("mpt", "no_bias", false);
+  for (const auto& [key, value] :
+       {std::pair<const char*, io::Json>("alibi", false), {"qk_ln", true}, {"prefix_lm", true}}) {
+    refused_in("mpt", "attn_config", {{key, value}}, key);
+  }
+  refused_in("mpt", "attn_config", {{"attn_type", "multiquery_attention"}}, "attn_type");
+  refused_in("granite_swa", "layer_rope_theta", {1e4, 2e4, 3e4}, "more than two bases");
   refused("minicpm", "num_experts", 8);
   refused("opt", "do_layer_norm_before", false);
   refused("opt", "word_embed_proj_dim", 16);

@@ -34,9 +34,9 @@ def longrope(original):
                              "long_factor": [1.0, 2.5, 4.0]}}
 
 
-LATENT = {"num_key_value_heads": 2, "kv_lora_rank": 12, "qk_nope_head_dim": 6,
-          "qk_rope_head_dim": 4, "v_head_dim": 8, "moe_intermediate_size": 12,
-          "num_experts_per_tok": 2}
+LATENT_HEADS = {"num_key_value_heads": 2, "kv_lora_rank": 12, "qk_nope_head_dim": 6,
+                "qk_rope_head_dim": 4}
+LATENT = LATENT_HEADS | {"v_head_dim": 8, "moe_intermediate_size": 12, "num_experts_per_tok": 2}
 
 GEMMA3N = {"head_dim": 8, "sliding_window": 3, "hidden_size_per_layer_input": 6, "laurel_rank": 5}
 GEMMA4 = {"head_dim": 8, "global_head_dim": 16, "sliding_window": 3, "final_logit_softcapping": 30.0}
@@ -357,6 +357,61 @@ CASES = {
                                    "hidden_size": 24, "ffn_hidden_size": 36,
                                    "rope_theta": 500042.0}),
     "falcon-sequential": ("Falcon", {"parallel_attn": False, "multi_query": False}),
+    "lfm3": ("Lfm3", {"num_hidden_layers": 4, "head_dim": 8, "sliding_window": 3,
+                      "layer_types": ["conv", LOCAL, GLOBAL, "conv"]}),
+    "lfm3-plain": ("Lfm3", {"num_hidden_layers": 3, "head_dim": 12, "sliding_window": 4,
+                            "conv_L_cache": 3, "conv_bias": True, "use_sandwich_norm": False,
+                            "use_attention_gate": False, "attention_bias": True,
+                            "tie_word_embeddings": False, "layer_types": [LOCAL, "conv", GLOBAL]}),
+    "vaultgemma": ("VaultGemma", {"head_dim": 8, "query_pre_attn_scalar": 12, "sliding_window": 3,
+                                  "num_hidden_layers": 3}),
+    "ministral": ("Ministral", {"head_dim": 6, "sliding_window": 4}),
+    "ministral-mixed": ("Ministral", {"head_dim": 8, "sliding_window": 3,
+                                      "layer_types": [GLOBAL, LOCAL], "rope_scaling": YARN,
+                                      "tie_word_embeddings": True}),
+    "jais2": ("Jais2", {}),
+    "jais2-plain": ("Jais2", {"attention_bias": False, "mlp_bias": False, "head_dim": 12,
+                              "tie_word_embeddings": True, "rope_scaling": LLAMA3}),
+    "youtu": ("Youtu", LATENT_HEADS | {"q_lora_rank": 10, "v_head_dim": 8}),
+    "youtu-halves": ("Youtu", LATENT_HEADS | {
+        "q_lora_rank": None, "v_head_dim": 8, "rope_interleave": False, "tie_word_embeddings": False,
+        "rope_scaling": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0}}),
+    "minicpm3": ("MiniCPM3", LATENT_HEADS | {"q_lora_rank": 10, "dim_model_base": 8}),
+    "minicpm3-unscaled": ("MiniCPM3", LATENT_HEADS | {
+        "q_lora_rank": None, "v_head_dim": 10, "scale_emb": 1, "scale_depth": None,
+        "dim_model_base": None, "attention_bias": True, "tie_word_embeddings": False}),
+    "solar_open": ("SolarOpen", {"head_dim": 8, "n_routed_experts": 4, "num_experts_per_tok": 2,
+                                 "moe_intermediate_size": 12, "attention_bias": True}),
+    "solar_open-groups": ("SolarOpen", {"head_dim": 12, "n_routed_experts": 8,
+                                        "num_experts_per_tok": 3, "moe_intermediate_size": 12,
+                                        "n_shared_experts": 2, "n_group": 4, "topk_group": 2,
+                                        "norm_topk_prob": False, "routed_scaling_factor": 2.5}),
+    "mellum": ("Mellum", {"num_experts": 4, "num_experts_per_tok": 2, "head_dim": 8,
+                          "moe_intermediate_size": 12, "num_hidden_layers": 3,
+                          "sliding_window": 3, "layer_types": [LOCAL, GLOBAL, LOCAL],
+                          "mlp_layer_types": ["sparse", "dense", "sparse"],
+                          "rope_parameters": {
+                              GLOBAL: YARN | {"rope_theta": 5e5},
+                              LOCAL: {"rope_type": "default", "rope_theta": 1e4}}}),
+    "granite_swa": ("GraniteSWA", {"num_hidden_layers": 4, "sliding_window": 3,
+                                   "layer_rope_theta": [0, 1e4, 5e5, 1e4],
+                                   "embedding_multiplier": 12.0, "residual_multiplier": 0.22,
+                                   "attention_multiplier": 0.3, "logits_scaling": 8.0}),
+    "granite_swa-plain": ("GraniteSWA", {"layer_types": [LOCAL, GLOBAL], "sliding_window": 4,
+                                         "attention_bias": True, "mlp_bias": True,
+                                         "tie_word_embeddings": False, "rope_scaling": YARN}),
+    "nanochat": ("NanoChat", {"num_attention_heads": 4, "num_key_value_heads": 2}),
+    "nanochat-other": ("NanoChat", {"attention_bias": True, "tie_word_embeddings": True,
+                                    "final_logit_softcapping": None, "rope_scaling": YARN}),
+    "bitnet": ("BitNet", {"tie_word_embeddings": True}),
+    "bitnet-other": ("BitNet", {"hidden_act": "silu", "attention_bias": True,
+                                "num_key_value_heads": 2, "rope_scaling": LLAMA3}),
+    "bloom": ("Bloom", {"num_attention_heads": 4}),
+    "bloom-odd": ("Bloom", {"num_attention_heads": 6, "hidden_size": 24,
+                            "tie_word_embeddings": False}),
+    "mpt": ("Mpt", {"num_attention_heads": 4}),
+    "mpt-odd": ("Mpt", {"num_attention_heads": 3, "hidden_size": 18, "attn_config": {
+        "clip_qkv": 0.8, "softmax_scale": 0.3}}),
     "gpt_bigcode": ("GPTBigCode", {"n_inner": 36}),
     "gpt_bigcode-many": ("GPTBigCode", {"multi_query": False, "scale_attn_weights": False,
                                         "activation_function": "gelu", "n_inner": 24,
@@ -403,7 +458,8 @@ FACTORS = {"gemma2": {"q_proj": 12.0, "embed_tokens": 8.0}, "gptoss": {"sinks": 
 # chosen.
 SEEDS = {"qwen3_5moe": 10, "qwen3next": 9, "qwen3next-step": 9, "deepseek2-groups": 3, "lfm2moe": 3,
          "ernie4_5moe": 2, "glm4moe-groups": 2, "dots1-groups": 6, "exaonemoe": 2, "exaonemoe-groups": 2,
-         "nemotron_h-latent": 6, "phimoe": 15, "phimoe-short": 3}
+         "nemotron_h-latent": 6, "phimoe": 15, "phimoe-short": 3, "solar_open": 3,
+         "solar_open-groups": 3}
 # Without a class of the language model alone.
 SEE = ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Qwen3VLMoe")
 HAVE_TEXT_CONFIGS = SEE + ("Gemma3", "Gemma3n", "Gemma4", "Gemma4Unified", "Llama4", "Qwen3_5", "Qwen3_5Moe")
@@ -456,15 +512,20 @@ def by_expert(kind, values):
             continue
         name = name.replace("moe.router.weight", "moe.router.layer.weight")
         name = name.replace("gate.moe_statics", "moe_statics")
+        if kind == "Lfm3":
+            name = name.replace(".g_proj.", ".gate_proj.")
         if kind == "ExaoneMoe":
             name = name.replace("gate.e_score_correction", "e_score_correction")
-        if kind in ("NemotronH", "Mamba2", "GPTNeoX", "Falcon", "GPTBigCode", "GPTJ", "OPT"):
+        if kind in ("NemotronH", "Mamba2", "GPTNeoX", "Falcon", "GPTBigCode", "GPTJ", "OPT", "Bloom",
+                    "Mpt"):
             for own, usual in (("backbone.", "model."), ("model.embeddings.", "model.embed_tokens."),
-                               ("model.norm_f.", "model.norm."), ("gpt_neox.", "model."),
+                               ("gpt_neox.", "model."),
                                ("model.embed_in.", "model.embed_tokens."),
                                ("model.decoder.", "model."), ("transformer.", "model."),
                                ("model.final_layer_norm.", "model.norm."),
                                ("model.ln_f.", "model.norm."), ("model.h.", "model.layers."),
+                               ("model.norm_f.", "model.norm."),
+                               ("model.blocks.", "model.layers."),
                                ("model.wte.", "model.embed_tokens."),
                                ("model.word_embeddings.", "model.embed_tokens."),
                                (".ln_mlp.", ".input_layernorm.")):
@@ -604,9 +665,11 @@ def main():
         loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1),
                                                  tokens[:, 1:].flatten(), reduction="sum")
         wanted = {name: parameter for name, parameter in trained(model)
-                  if ".layers.0." in name or ".h.0." in name or name.endswith((
-                      ".norm_f.weight", "model.norm.weight", ".ln_f.weight",
-                      "x.final_layer_norm.weight", "decoder.final_layer_norm.weight"))}
+                  if ".layers.0." in name or ".h.0." in name or ".blocks.0." in name or
+                  name.endswith((
+                      "_embeddings_layernorm.weight", ".norm_f.weight", "model.norm.weight",
+                      ".ln_f.weight", "x.final_layer_norm.weight",
+                      "decoder.final_layer_norm.weight"))}
         gradients = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
         # Without rotation a bias of keys changes nothing: all that is left of it is rounding.
         of_used = {n: g for n, g in zip(wanted, gradients)

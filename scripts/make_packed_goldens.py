@@ -2,7 +2,7 @@
 """Makes testdata/packed: linear layers packed by the programs whose files Lumen unpacks.
 
 Usage: make_packed_goldens.py OUTPUT_DIRECTORY
-(needs torch, safetensors, mlx, compressed-tensors, bitsandbytes; auto-gptq and autoawq, of which
+(needs torch, transformers, safetensors, mlx, compressed-tensors, bitsandbytes; auto-gptq and autoawq, of which
 only the files that pack are loaded: pip install --no-deps)
 
 Each file has one layer, "x", as its method stores it; in "x.expected" what the method's own program
@@ -21,6 +21,7 @@ import mlx.core as mx
 import numpy as np
 import safetensors.torch
 import torch
+import transformers.integrations.bitnet as ternary
 import transformers.pytorch_utils  # noqa: F401, which auto_gptq expects to be loaded
 from compressed_tensors.compressors.pack_quantized.base import PackedQuantizationCompressor
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
@@ -183,6 +184,21 @@ def bitsandbytes_int8():
     return tensors, bnb.int8_vectorwise_dequant(codes, largest), {"quantization_config": packing}
 
 
+def bitnet(linear_class, mode="offline", columns=IN, dtype=torch.bfloat16):
+    generator = torch.Generator().manual_seed(5)
+    weight = (torch.randn(OUT * IN // columns, columns, generator=generator) * 0.1).to(dtype)
+    packing = {"quant_method": "bitnet", "linear_class": linear_class, "quantization_mode": mode}
+    config = {"quantization_config": packing}
+    if mode == "online":
+        return {"x.weight": weight}, ternary.WeightQuant.apply(weight), config
+    scale = weight.float().abs().mean()
+    codes = (weight.float() / scale).round().clamp(-1, 1)
+    stored = (1 / scale if linear_class == "bitlinear" else scale).to(dtype).reshape(1)
+    expected = codes / stored.float() if linear_class == "bitlinear" else codes * stored.float()
+    tensors = {"x.weight": ternary.pack_weights(codes.clone()), "x.weight_scale": stored}
+    return tensors, expected, config
+
+
 CASES = {
     "gptq-4": lambda: gptq(4, GROUP, False),
     "gptq-4-symmetric": lambda: gptq(4, GROUP, True),
@@ -201,6 +217,12 @@ CASES = {
     "bitsandbytes-nf4": lambda: bitsandbytes_4bit("nf4", True),
     "bitsandbytes-fp4": lambda: bitsandbytes_4bit("fp4", False),
     "bitsandbytes-int8": bitsandbytes_int8,
+    "bitnet": lambda: bitnet("autobitlinear"),
+    "bitnet-wide": lambda: bitnet("autobitlinear", columns=256),
+    "bitnet-divided": lambda: bitnet("bitlinear"),
+    "bitnet-divided-wide": lambda: bitnet("bitlinear", columns=256),
+    "bitnet-online": lambda: bitnet("autobitlinear", "online"),
+    "bitnet-online-float": lambda: bitnet("autobitlinear", "online", 256, torch.float32),
 }
 
 
@@ -213,7 +235,7 @@ def main():
         tensors["x.expected"] = expected.float().contiguous()
         safetensors.torch.save_file(tensors, output / f"{name}.safetensors", {"config": json.dumps(config)})
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in
-                         ("torch", "safetensors", "mlx", "compressed-tensors", "bitsandbytes", "auto-gptq", "autoawq"))
+                         ("torch", "transformers", "safetensors", "mlx", "compressed-tensors", "bitsandbytes", "auto-gptq", "autoawq"))
     (output / "README.md").write_text(f"Written by `scripts/make_packed_goldens.py testdata/packed` with {versions}.\n")
 
 

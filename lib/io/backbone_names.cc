@@ -45,6 +45,8 @@ constexpr OwnNames kOwnNames[] = {
     {"falcon", "transformer.", "word_embeddings.", "ln_f.", "lm_head.", "h.", kFalconNorms,
      /*llama_modules=*/false, has_two_norms},
     {"falcon", "transformer.", "word_embeddings.", "ln_f.", "lm_head.", "h."},
+    {"bloom", "transformer.", "word_embeddings.", "ln_f.", "lm_head.", "h."},
+    {"mpt", "transformer.", "wte.", "norm_f.", "lm_head.", "blocks."},
     {"gpt_bigcode", "transformer.", "wte.", "ln_f.", "lm_head.", "h."},
     {"gptj", "transformer.", "wte.", "ln_f.", "lm_head.", "h."},
     {"opt", "model.decoder.", "embed_tokens.", "final_layer_norm.", "lm_head."},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -170,6 +171,62 @@ Array unpacked(const TableMatrix& m) {
     for (int64_t i = row * m.cols; i < (row + count) * m.cols; ++i) {
       const auto code = std::to_integer<size_t>(m.codes[i / 2] >> (i % 2 == 0 ? 4 : 0)) & 15;
       to[i] = to_f16(m.scale[i / m.block] * m.table[code]);
+    }
+  });
+  return array;
+}
+
+namespace {
+
+// A whole number, in units of a float16 d: number · d is as close to `scale` as any.
+struct TwoFactors {
+  int number;
+  f16 unit;
+};
+
+TwoFactors factors_of(float scale) {
+  TwoFactors best{};
+  double least = std::numeric_limits<double>::infinity();
+  for (int number = 1; number <= 15; ++number) {
+    const f16 unit = to_f16(scale / static_cast<float>(number));
+    const double error = std::fabs(double{to_float(unit)} * number - double{scale});
+    if (error < least) best = {number, unit};
+    least = std::min(least, error);
+  }
+  return best;
+}
+
+// 256 codes as ggml's q2_k: 16 scales, of which the lower half multiplies codes and d and the upper
+// half is subtracted in units of the second d, 64 bytes of four codes each, and both d.
+void write_ternary_block(const uint8_t* codes, TwoFactors scale, std::byte* to) {
+  std::fill_n(to, 16, static_cast<std::byte>(scale.number * 17));
+  for (int i = 0; i < 64; ++i) {
+    const uint8_t* const c = codes + i / 32 * 128 + i % 32;
+    to[16 + i] = static_cast<std::byte>(c[0] | c[32] << 2 | c[64] << 4 | c[96] << 6);
+  }
+  for (const int at : {80, 82}) std::memcpy(to + at, &scale.unit, sizeof scale.unit);
+}
+
+}  // namespace
+
+Array unpacked(const TernaryMatrix& m) {
+  LUMEN_CHECK(static_cast<int64_t>(m.codes.size()) == m.rows * m.cols);
+  constexpr DType kPacked = DType::kQ2_K;
+  constexpr int64_t kElements = info(kPacked).block_elements, kBytes = info(kPacked).block_bytes;
+  if (m.cols % kElements != 0 || m.cols == 0) {
+    Array array = Array::zeros(DType::kF16, {m.rows, m.cols});
+    const auto to = array.as_mutable<f16>();
+    for (size_t i = 0; i < m.codes.size(); ++i) {
+      to[i] = to_f16(m.scale * (static_cast<float>(m.codes[i]) - 1));
+    }
+    return array;
+  }
+  Array array = Array::zeros(kPacked, {m.rows, m.cols});
+  std::byte* const to = array.mutable_data();
+  const TwoFactors scale = factors_of(m.scale);
+  for_rows(m.rows * (m.cols / kElements), 0, [&](int64_t block, int64_t count, uint8_t*) {
+    for (int64_t b = block; b < block + count; ++b) {
+      write_ternary_block(m.codes.data() + b * kElements, scale, to + b * kBytes);
     }
   });
   return array;

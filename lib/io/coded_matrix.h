@@ -54,6 +54,18 @@ struct TableMatrix {
 // The matrix in f16. Throws as for a CodedMatrix.
 Array unpacked(const TableMatrix& matrix);
 
+// Element (r, c) is scale · (code − 1), with codes 0, 1 and 2 for −1, 0 and 1.
+struct TernaryMatrix {
+  int64_t rows = 0, cols = 0;
+  std::vector<uint8_t> codes{};  // [rows][cols]
+  float scale = 0;
+};
+
+// The matrix as q2_k where rows are whole blocks of it, with the codes' very values and a scale
+// that is rounded to a product of a float16 and a number up to 15, else f16. Throws as for a
+// CodedMatrix.
+Array unpacked(const TernaryMatrix& matrix);
+
 // A matrix of 8-bit floats (E4M3 without infinities) [rows, cols], each multiplied by the scale of
 // its block of block_rows · block_cols, in f16. `scale` is row-major, [⌈rows / block_rows⌉]
 // [⌈cols / block_cols⌉]. Throws as unpacked.

@@ -32,20 +32,22 @@ void set_range_of_experts(Json& config, int64_t first, int64_t last);
 using CompleteFamily = void(Json& config);
 // Dense models that mixtures are like (family_defaults.cc).
 CompleteFamily complete_exaone4, complete_hunyuan;
-// Llamas (family_defaults_llama.cc).
-CompleteFamily complete_cwm, complete_helium, complete_iquestcoder;
+// Llamas and what is nearly one (family_defaults_llama.cc).
+CompleteFamily complete_bitnet, complete_cwm, complete_granite_swa, complete_helium,
+    complete_iquestcoder, complete_jais2, complete_ministral, complete_nanochat;
 // Families whose configs have other names (family_defaults_renamed.cc).
-CompleteFamily complete_exaone, complete_falcon, complete_gpt2, complete_gpt_bigcode,
-    complete_gpt_neox, complete_gptj, complete_internlm3, complete_opt;
+CompleteFamily complete_bloom, complete_exaone, complete_falcon, complete_mpt, complete_gpt2,
+    complete_gpt_bigcode, complete_gpt_neox, complete_gptj, complete_internlm3, complete_opt;
 // Mixtures of experts (family_defaults_experts.cc).
 CompleteFamily complete_afmoe, complete_bailing_moe_v2, complete_deepseek_v2, complete_deepseek_v3,
     complete_dots1, complete_ernie4_5_moe, complete_exaone_moe, complete_glm4_moe,
     complete_glm4_moe_lite, complete_gpt_oss, complete_granite_moe, complete_hunyuan_moe,
-    complete_llama4, complete_minimax_m2, complete_olmoe, complete_phimoe, complete_qwen2_moe,
-    complete_qwen3_moe, complete_qwen3_vl_moe;
+    complete_llama4, complete_mellum, complete_minicpm3, complete_minimax_m2, complete_olmoe,
+    complete_phimoe, complete_qwen2_moe, complete_qwen3_moe, complete_qwen3_vl_moe,
+    complete_solar_open, complete_youtu;
 // Layers with states (family_defaults_states.cc).
 CompleteFamily complete_falcon_h1, complete_granite_moe_hybrid, complete_lfm2, complete_lfm2_moe,
-    complete_mamba2, complete_nemotron_h, complete_qwen3_5, complete_qwen3_5_moe,
+    complete_lfm3, complete_mamba2, complete_nemotron_h, complete_qwen3_5, complete_qwen3_5_moe,
     complete_qwen3_next;
 
 }  // namespace lumen::io

@@ -1,4 +1,7 @@
 // The configs of mixtures of experts.
+#include <algorithm>
+#include <cmath>
+
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/family_completions.h"
@@ -284,6 +287,44 @@ void complete_glm4_moe(Json& config) {
                        limits::kLayers);
 }
 
+// As SolarOpenConfig has it; all layers have experts.
+void complete_solar_open(Json& config) {
+  set_defaults(config, {{"vocab_size", 196608},
+                        {"num_hidden_layers", 48},
+                        {"num_attention_heads", 64},
+                        {"head_dim", 128},
+                        {"rope_theta", 1e6},
+                        {"partial_rotary_factor", 1.0},
+                        {"moe_intermediate_size", 1280},
+                        {"first_k_dense_replace", 0},
+                        {"attention_bias", false}});
+  complete_glm4_moe(config);
+}
+
+// As MellumConfig has it; without a list all layers see all tokens and have experts.
+void complete_mellum(Json& config) {
+  rename_key(config, "num_local_experts", "num_experts");
+  set_defaults(config, {{"vocab_size", 98304},
+                        {"hidden_size", 2304},
+                        {"intermediate_size", 7168},
+                        {"num_hidden_layers", 28},
+                        {"num_attention_heads", 32},
+                        {"num_key_value_heads", 4},
+                        {"head_dim", 128},
+                        {"num_experts", 64},
+                        {"num_experts_per_tok", 8},
+                        {"moe_intermediate_size", 896},
+                        {"norm_topk_prob", true},
+                        {"max_position_embeddings", 131072},
+                        {"rope_theta", 500000},
+                        {"rope_local_base_freq", 1e4},
+                        {"tie_word_embeddings", false}});
+  set_absent(config, "sliding_window", 1024);
+  set_layer_types(config, 1);
+  for (const char* key : {"first_k_dense_replace", "moe_layer_freq"}) config.erase(key);
+  set_dense_layers(config);
+}
+
 // As Dots1Config has it.
 void complete_dots1(Json& config) {
   set_defaults(config, {{"vocab_size", 152064},
@@ -458,6 +499,55 @@ void complete_deepseek_v3(Json& config) {
   config["rope_interleaved"] = get_bool(config, "rope_interleave", true);
   config["topk_method"] = "noaux_tc";  // whatever it says, as in transformers
   complete_any_deepseek(config);
+}
+
+// As MiniCPM3Config has it. Where a config says null there is no scale.
+void complete_minicpm3(Json& config) {
+  set_defaults(config, {{"vocab_size", 73448},
+                        {"hidden_size", 2560},
+                        {"intermediate_size", 6400},
+                        {"num_hidden_layers", 62},
+                        {"num_attention_heads", 40},
+                        {"kv_lora_rank", 256},
+                        {"qk_nope_head_dim", 64},
+                        {"qk_rope_head_dim", 32},
+                        {"max_position_embeddings", 32768},
+                        {"rms_norm_eps", 1e-5},
+                        {"initializer_range", 0.1},
+                        {"scale_emb", 12},
+                        {"tie_word_embeddings", true}});
+  const int64_t dim = get_int(config, "hidden_size", 1, limits::kDim);
+  const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  set_default(config, "v_head_dim", std::max<int64_t>(1, dim / heads));
+  set_absent(config, "q_lora_rank", 768);
+  set_absent(config, "scale_depth", 1.4);
+  set_absent(config, "dim_model_base", 256);
+  set_default(config, "scale_depth", std::sqrt(static_cast<double>(layers)));
+  set_default(config, "dim_model_base", dim);
+  config["num_key_value_heads"] = heads;
+  config["head_dim"] = Json(config["qk_rope_head_dim"]);
+}
+
+// As YoutuConfig has it.
+void complete_youtu(Json& config) {
+  set_defaults(config, {{"vocab_size", 128256},
+                        {"hidden_size", 2048},
+                        {"intermediate_size", 6144},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 16},
+                        {"kv_lora_rank", 512},
+                        {"qk_nope_head_dim", 128},
+                        {"qk_rope_head_dim", 64},
+                        {"v_head_dim", 128},
+                        {"max_position_embeddings", 131072},
+                        {"tie_word_embeddings", true}});
+  set_absent(config, "q_lora_rank", 1536);
+  const auto dim = static_cast<double>(get_int(config, "hidden_size", 1, limits::kDim));
+  set_default(config, "initializer_range", 2 / std::sqrt(5 * dim));
+  config["num_key_value_heads"] = Json(config["num_attention_heads"]);
+  config["head_dim"] = Json(config["qk_rope_head_dim"]);
+  config["rope_interleaved"] = get_bool(config, "rope_interleave", true);
 }
 
 // As Glm4MoeLiteConfig has it.

@@ -1,5 +1,5 @@
-// What configs leave out of families that are Llamas but for that, and for which layers have a
-// window.
+// What configs leave out of families that are Llamas but for that, for which layers have a window,
+// or for norms and activations.
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/family_completions.h"
@@ -35,6 +35,21 @@ void complete_cwm(Json& config) {
   set_default(config, "layer_types", std::move(types));
 }
 
+// As BitNetConfig has it.
+void complete_bitnet(Json& config) {
+  set_defaults(config, {{"vocab_size", 128256},
+                        {"hidden_size", 2560},
+                        {"intermediate_size", 6912},
+                        {"num_hidden_layers", 30},
+                        {"num_attention_heads", 20},
+                        {"hidden_act", "relu2"},
+                        {"max_position_embeddings", 2048},
+                        {"rms_norm_eps", 1e-5},
+                        {"rope_theta", 500000},
+                        {"tie_word_embeddings", false}});
+  set_absent(config, "num_key_value_heads", 5);  // null is as many as heads
+}
+
 // As HeliumConfig has it.
 void complete_helium(Json& config) {
   set_defaults(config, {{"vocab_size", 48000},
@@ -47,6 +62,72 @@ void complete_helium(Json& config) {
                         {"max_position_embeddings", 4096},
                         {"rms_norm_eps", 1e-8},
                         {"tie_word_embeddings", false}});
+}
+
+// As GraniteSWAConfig has it. A layer's own base of rotation, 0 where it does not rotate, is the
+// model's where no list says it.
+void complete_granite_swa(Json& config) {
+  set_defaults(config, {{"vocab_size", 100352},
+                        {"hidden_size", 2560},
+                        {"intermediate_size", 8192},
+                        {"num_hidden_layers", 24},
+                        {"num_attention_heads", 20},
+                        {"max_position_embeddings", 8192},
+                        {"rms_norm_eps", 1e-5},
+                        {"tie_word_embeddings", true}});
+  set_absent(config, "num_key_value_heads", 4);  // null is as many as heads
+  set_absent(config, "sliding_window", 128);
+  Json types = Json::array();
+  for (int64_t i = 0; i < get_int(config, "num_hidden_layers", 1, limits::kLayers); ++i) {
+    types.push_back(i % 4 == 0 ? "full_attention" : "sliding_attention");
+  }
+  set_default(config, "layer_types", std::move(types));
+}
+
+// As Jais2Config has it.
+void complete_jais2(Json& config) {
+  set_defaults(config, {{"vocab_size", 150272},
+                        {"hidden_size", 3328},
+                        {"intermediate_size", 26624},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 26},
+                        {"hidden_act", "relu2"},
+                        {"max_position_embeddings", 8192},
+                        {"attention_bias", true},
+                        {"mlp_bias", true},
+                        {"tie_word_embeddings", false}});
+}
+
+// As MinistralConfig has it: without a list all layers have the window, if there is one.
+void complete_ministral(Json& config) {
+  set_defaults(config, {{"vocab_size", 32000},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 14336},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 32},
+                        {"max_position_embeddings", 131072},
+                        {"tie_word_embeddings", false}});
+  set_absent(config, "num_key_value_heads", 8);  // null is as many as heads
+  set_absent(config, "sliding_window", 4096);
+  config["attention_bias"] = false;
+  const bool windowed = find_value(config, "sliding_window") != nullptr;
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  set_default(config, "layer_types",
+              std::vector<std::string>(static_cast<size_t>(layers),
+                                       windowed ? "sliding_attention" : "full_attention"));
+}
+
+// As NanoChatConfig has it.
+void complete_nanochat(Json& config) {
+  set_defaults(config, {{"vocab_size", 50304},
+                        {"hidden_size", 768},
+                        {"intermediate_size", 8192},
+                        {"num_hidden_layers", 12},
+                        {"num_attention_heads", 6},
+                        {"hidden_act", "relu2"},
+                        {"max_position_embeddings", 2048},
+                        {"tie_word_embeddings", false}});
+  set_absent(config, "final_logit_softcapping", 15.0);  // null is none
 }
 
 // As IQuestCoderConfig has it.

@@ -34,6 +34,16 @@ constexpr KeyNames kFalconKeys[] = {{"n_embed", "hidden_size"},
                                     {"bias", "attention_bias"}};
 // The first four are those of the first files.
 constexpr std::span kNewerFalconKeys = std::span(kFalconKeys).last(3);
+constexpr KeyNames kBloomKeys[] = {{"n_embed", "hidden_size"},
+                                   {"n_layer", "num_hidden_layers"},
+                                   {"n_head", "num_attention_heads"},
+                                   {"seq_length", "max_position_embeddings"}};
+// Without the name of the width of the first files.
+constexpr std::span kNewerBloomKeys = std::span(kBloomKeys).last(3);
+constexpr KeyNames kMptKeys[] = {{"d_model", "hidden_size"},
+                                 {"n_layers", "num_hidden_layers"},
+                                 {"n_heads", "num_attention_heads"},
+                                 {"max_seq_len", "max_position_embeddings"}};
 constexpr KeyNames kInternlm3Keys[] = {{"qkv_bias", "attention_bias"}, {"bias", "mlp_bias"}};
 constexpr KeyNames kOptKeys[] = {{"ffn_dim", "intermediate_size"},
                                  {"activation_function", "hidden_act"},
@@ -108,6 +118,47 @@ void complete_gptj(Json& config) {
              has_part ? std::llround(part * static_cast<double>(head_dim)) : 64);
   const int64_t rotary_dim = get_int(config, "rotary_dim", 1, head_dim, head_dim);
   config["partial_rotary_factor"] = static_cast<double>(rotary_dim) / static_cast<double>(head_dim);
+}
+
+// As BloomConfig has it.
+void complete_bloom(Json& config) {
+  read_own(kBloomKeys, config);
+  set_defaults(config, {{"vocab_size", 250880},
+                        {"hidden_size", 64},
+                        {"num_hidden_layers", 2},
+                        {"num_attention_heads", 8},
+                        {"max_position_embeddings", 2048},
+                        {"tie_word_embeddings", true}});
+  config["hidden_act"] = "gelu_pytorch_tanh";  // whatever it says
+  config.erase(kWidth);
+  set_width(config);
+  keys_of_all_heads(config);
+}
+
+// As MptConfig has it.
+void complete_mpt(Json& config) {
+  read_own(kMptKeys, config);
+  set_defaults(config, {{"vocab_size", 50368},
+                        {"hidden_size", 2048},
+                        {"num_hidden_layers", 24},
+                        {"num_attention_heads", 16},
+                        {"max_position_embeddings", 2048},
+                        {"tie_word_embeddings", true}});
+  config["hidden_act"] = "gelu";  // whatever it says
+  config.erase(kWidth);
+  set_width(config);
+  keys_of_all_heads(config);
+  if (const int64_t ratio = get_int(config, "expansion_ratio", 1, limits::kDim, 4); ratio != 4) {
+    fail(ErrorKind::kUnsupported, "expansion_ratio ", ratio,
+         " is not supported for model_type 'mpt': transformers takes it for 4");
+  }
+  const Json* attention = find_value(config, "attn_config");
+  if (attention == nullptr) return;
+  if (!attention->is_object()) {
+    fail(ErrorKind::kMalformed, "key 'attn_config': found ", describe(attention),
+         ", expected an object");
+  }
+  config["attn_pdrop"] = get_number(*attention, "attn_pdrop", 0, 1, 0);
 }
 
 // As GPTNeoXConfig has it.
@@ -208,6 +259,14 @@ void restore_own_keys(Json& config) {
       "num_key_value_heads", "head_dim",       "rope_theta", "rope_scaling",
       "rope_interleaved",    "attention_bias", "mlp_bias"};
   const OwnKeys families[] = {
+      {"bloom",
+       kNewerBloomKeys,
+       {"intermediate_size", "num_key_value_heads", "head_dim", "rope_theta", "rope_scaling",
+        "attention_bias", "mlp_bias"}},
+      {"mpt",
+       kMptKeys,
+       {"attn_pdrop", "intermediate_size", "num_key_value_heads", "head_dim", "rope_theta",
+        "rope_scaling", "attention_bias", "mlp_bias"}},
       {"exaone", kExaoneKeys, {"attention_bias", "mlp_bias"}},
       {"falcon", kNewerFalconKeys, {"num_key_value_heads", "head_dim", "mlp_bias"}},
       {"gpt2", kSizes, of_llama},

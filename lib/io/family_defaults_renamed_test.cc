@@ -226,4 +226,82 @@ TEST_CASE("layers of older families have their names in files, and those of Llam
 }
 
 }  // namespace
+TEST_CASE("configs of newer families are completed as their classes have them") {
+  const auto config = [](const std::string& type, const std::string& keys = "") {
+    return model_of(str("\"model_type\": \"", type, "\", \"hidden_size\": 64, ",
+                        "\"intermediate_size\": 8, \"num_hidden_layers\": 4, ",
+                        "\"num_attention_heads\": 40, \"vocab_size\": 4", keys),
+                    {"model.embed_tokens.weight", "lm_head.weight"})
+        .config;
+  };
+  CHECK(config("nanochat")["final_logit_softcapping"] == 15);
+  CHECK(config("nanochat", R"(, "final_logit_softcapping": null)")["final_logit_softcapping"]
+            .is_null());
+  CHECK(config("nanochat")["hidden_act"] == "relu2");
+  CHECK(config("bitnet")["num_key_value_heads"] == 5);
+  CHECK(config("bitnet")["rope_theta"] == 500000);
+  CHECK(config("jais2")["rms_norm_eps"] == 1e-5);
+  CHECK(config("jais2")["mlp_bias"] == true);
+  const Json ministral = config("ministral");
+  CHECK(ministral["sliding_window"] == 4096);
+  CHECK(ministral["layer_types"][3] == "sliding_attention");
+  CHECK(config("ministral", R"(, "sliding_window": null)")["layer_types"][0] == "full_attention");
+  const Json vault = config("vaultgemma", R"(, "attn_logit_softcapping": null)");
+  CHECK(vault["sliding_window"] == 4096);
+  CHECK(vault["attn_logit_softcapping"].is_null());
+  CHECK(vault["final_logit_softcapping"] == 30);
+  const Json lfm = config("lfm3", R"(, "norm_eps": 1e-4)");
+  CHECK(lfm["layer_types"] == Json({"conv", "conv", "full_attention", "conv"}));
+  CHECK(lfm["rope_scaling"]["rope_type"] == "proportional");
+  CHECK(lfm["rms_norm_eps"] == 1e-4);
+  const Json swash = config("granite_swa");
+  CHECK(swash["layer_types"][0] == "full_attention");
+  CHECK(swash["sliding_window"] == 128);
+  const Json minicpm = config("minicpm3");
+  CHECK(minicpm["v_head_dim"] == 1);
+  CHECK(minicpm["head_dim"] == 32);
+  CHECK(minicpm["scale_depth"] == 1.4);
+  CHECK(config("minicpm3", R"(, "scale_depth": null)")["scale_depth"] == 2);
+  CHECK(config("minicpm3", R"(, "dim_model_base": null)")["dim_model_base"] == 64);
+  const Json youtu = config("youtu");
+  CHECK(youtu["rope_interleaved"] == true);
+  CHECK(youtu["q_lora_rank"] == 1536);
+  CHECK(youtu["num_key_value_heads"] == 40);
+  const Json solar = config("solar_open", R"(, "num_key_value_heads": 8)");
+  CHECK(solar["partial_rotary_factor"] == 1);
+  CHECK(solar["mlp_only_layers"] == Json::array());
+  const Json mellum = config("mellum", R"(, "num_local_experts": 6, "num_key_value_heads": 8,
+      "mlp_layer_types": ["sparse", "dense", "sparse", "sparse"])");
+  CHECK(mellum["num_experts"] == 6);
+  CHECK(mellum["mlp_only_layers"] == Json({1}));
+  CHECK(mellum["rope_local_base_freq"] == 1e4);
+}
+
+TEST_CASE("configs of BLOOM and MPT are read by the names that they have") {
+  const Json bloom = model_of(R"("model_type": "bloom", "n_embed": 64, "n_layer": 3, "n_head": 4,
+      "seq_length": 512, "vocab_size": 4, "layer_norm_epsilon": 1e-4)",
+                              {"word_embeddings.weight", "h.0.input_layernorm.weight"})
+                         .config;
+  CHECK(bloom["hidden_size"] == 64);
+  CHECK(bloom["intermediate_size"] == 256);
+  CHECK(bloom["num_key_value_heads"] == 4);
+  CHECK(bloom["max_position_embeddings"] == 512);
+  CHECK(bloom["rms_norm_eps"] == 1e-4);
+  const auto mpt = [](const std::string& more) {
+    return model_of(str(R"("model_type": "mpt", "d_model": 64, "n_layers": 3, "n_heads": 4,
+        "max_seq_len": 512, "vocab_size": 4)",
+                        more),
+                    {"transformer.wte.weight", "transformer.blocks.0.norm_1.weight"});
+  };
+  const ModelFiles plain = mpt("");
+  CHECK(plain.config["num_hidden_layers"] == 3);
+  CHECK(plain.config["max_position_embeddings"] == 512);
+  CHECK(plain.tensors.contains("model.layers.0.norm_1.weight"));
+  CHECK(mpt(R"(, "attn_config": {"attn_pdrop": 0.5})").config["attn_pdrop"] == 0.5);
+  CHECK(contains(refusal(ErrorKind::kUnsupported, [&] { mpt(R"(, "expansion_ratio": 2)"); }),
+                 "expansion_ratio 2 is not supported"));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { mpt(R"(, "attn_config": [])"); }),
+                 "attn_config"));
+}
+
 }  // namespace lumen::io

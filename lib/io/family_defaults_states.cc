@@ -265,6 +265,35 @@ void complete_lfm2(Json& config) {
   set_convolution_layers(config);
 }
 
+// As Lfm3Config has it.
+void complete_lfm3(Json& config) {
+  set_defaults(config, {{"vocab_size", 128000},
+                        {"hidden_size", 2048},
+                        {"intermediate_size", 7680},
+                        {"num_hidden_layers", 24},
+                        {"num_attention_heads", 16},
+                        {"num_key_value_heads", 4},
+                        {"head_dim", 128},
+                        {"max_position_embeddings", 128000},
+                        {"conv_L_cache", 7},
+                        {"rope_local_base_freq", 1e4},
+                        {"tie_word_embeddings", true}});
+  set_absent(config, "sliding_window", 256);
+  if (find_value(config, "rope_parameters") == nullptr) {
+    set_defaults(config, {{"rope_theta", 1e6},
+                          {"rope_scaling",
+                           {{"rope_type", "proportional"}, {"partial_rotary_factor", 0.5}}}});
+  }
+  if (find_value(config, "layer_types") != nullptr) return;
+  Json types = Json::array();
+  for (int64_t i = 0; i < get_int(config, "num_hidden_layers", 1, limits::kLayers); ++i) {
+    types.push_back(i % 4 == 2            ? "full_attention"
+                    : i % 4 == 0 && i > 0 ? "sliding_attention"
+                                          : "conv");
+  }
+  config["layer_types"] = std::move(types);
+}
+
 // As Lfm2MoeConfig has it; a config that names the layers with attention may leave out the list of
 // all layers' types.
 void complete_lfm2_moe(Json& config) {

@@ -58,6 +58,8 @@ constexpr Renaming kGemma3nModel[] = {
 constexpr std::span kGemma4Model = std::span(kGemma3nModel).first(3);
 constexpr Renaming kApertus[] = {{"attn_norm", "attention_layernorm"},
                                  {"ffn_norm", "feedforward_layernorm"}};
+constexpr Renaming kBitnet[] = {{"attn_sub_norm", "self_attn.attn_sub_norm"},
+                                {"ffn_sub_norm", "mlp.ffn_sub_norm"}};
 constexpr Renaming kGlm4[] = {{"post_attention_norm", "post_self_attn_layernorm"},
                               {"post_ffw_norm", "post_mlp_layernorm"},
                               {"ffn_up", "mlp.gate_up_proj"}};
@@ -91,6 +93,14 @@ constexpr Renaming kFalcon[] = {{"attn_norm_2", "ln_attn"},
                                 {"attn_output", "self_attention.dense"},
                                 {"ffn_up", "mlp.dense_h_to_4h"},
                                 {"ffn_down", "mlp.dense_4h_to_h"}};
+// Heads are in groups of one.
+constexpr std::span kBloom = std::span(kFalcon).last(4);
+constexpr Renaming kBloomModel[] = {
+    {"token_embd_norm.weight", "model.word_embeddings_layernorm.weight"},
+    {"token_embd_norm.bias", "model.word_embeddings_layernorm.bias"}};
+constexpr Renaming kMpt[] = {{"attn_norm", "norm_1"},          {"attn_qkv", "attn.Wqkv"},
+                             {"attn_output", "attn.out_proj"}, {"ffn_norm", "norm_2"},
+                             {"ffn_up", "ffn.up_proj"},        {"ffn_down", "ffn.down_proj"}};
 constexpr Renaming kStarcoderModel[] = {{"position_embd.weight", "model.wpe.weight"}};
 constexpr auto kSeedOss =
     std::to_array<Renaming>({{"post_attention_norm", "post_attention_layernorm"}});
@@ -373,6 +383,18 @@ constexpr Architecture kArchitectures[] = {
     {"afmoe", "afmoe", RotaryRows::kHalves, kAfmoe},
     {"apertus", "apertus", RotaryRows::kHalves, kApertus},
     {"arcee", "arcee", RotaryRows::kPairsInGguf},
+    {"bitnet", "bitnet", RotaryRows::kHalves, kBitnet},
+    {.name = "bloom",
+     .model_type = "bloom",
+     .rotary = RotaryRows::kNone,
+     .own_tensors = kBloom,
+     .model_tensors = kBloomModel,
+     .has_layer_norms = true},
+    {.name = "mpt",
+     .model_type = "mpt",
+     .rotary = RotaryRows::kNone,
+     .own_tensors = kMpt,
+     .has_layer_norms = true},
     {.name = "command-r",
      .model_type = "cohere",
      .rotary = RotaryRows::kPairs,
@@ -412,6 +434,10 @@ constexpr Architecture kArchitectures[] = {
      .own_tensors = kLlama4},
     {.name = "mamba2", .model_type = "mamba2", .own_tensors = kMamba2, .keys = LayerKeys::kNone},
     {"minicpm", "minicpm", RotaryRows::kPairsInGguf},
+    {.name = "minicpm3",
+     .model_type = "minicpm3",
+     .own_tensors = kLatent,
+     .keys = LayerKeys::kLatent},
     {.name = "olmo",
      .model_type = "olmo",
      .rotary = RotaryRows::kPairsInGguf,
@@ -419,6 +445,7 @@ constexpr Architecture kArchitectures[] = {
     {"olmo2", "olmo2", RotaryRows::kHalves, kAfterBranches},
     {"olmoe", "olmoe", RotaryRows::kHalves, kMoe},
     {.name = "nemotron", .model_type = "nemotron", .has_layer_norms = true},
+    {.name = "jais2", .model_type = "jais2", .has_layer_norms = true},
     {.name = "nemotron_h",
      .model_type = "nemotron_h",
      .own_tensors = kNemotronH,
@@ -462,6 +489,7 @@ constexpr Architecture kArchitectures[] = {
 constexpr std::pair<std::string_view, std::string_view> kAlike[] = {
     {"internlm3", "llama"},
     {"iquestcoder", "llama"},
+    {"ministral", "llama"},
     {"mistral", "llama"},
     {"mixtral", "llama"},
     {"olmo3", "olmo2"},
@@ -469,6 +497,8 @@ constexpr std::pair<std::string_view, std::string_view> kAlike[] = {
     {"qwen2_5_vl_text", "qwen2_vl_text"},
     {"granitemoeshared", "granitemoe"},
     {"deepseek_v3", "deepseek_v2"},
+    {"youtu", "deepseek_v2"},
+    {"solar_open", "glm4_moe"},
     {"glm4_moe_lite", "deepseek_v2"}};
 
 // The model_type of an Architecture that models of this one are of.

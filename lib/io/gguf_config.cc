@@ -234,7 +234,8 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
                get_int(config, "vocab_size", 1, static_cast<int64_t>(limits::kVocab)));
   if (const Json* found = find_value(config, "rope_scaling")) {
     Json scaling = *found;
-    if (latent) scaling.erase("attention_factor");  // of which readers have another idea
+    // Of which readers have another idea.
+    if (name == "deepseek2") scaling.erase("attention_factor");
     write_rope_scaling(scaling, name == "gpt-oss", keys);
   }
   write_family_keys(name, config, keys);

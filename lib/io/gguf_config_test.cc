@@ -502,6 +502,17 @@ TEST_CASE("names go to GGUF and back") {
       {"falcon", "self_attention.query_key_value.weight", "attn_qkv.weight"},
       {"falcon", "ln_attn.bias", "attn_norm_2.bias"},
       {"falcon", "input_layernorm.weight", "attn_norm.weight"},
+      {"bitnet", "self_attn.attn_sub_norm.weight", "attn_sub_norm.weight"},
+      {"bitnet", "mlp.ffn_sub_norm.weight", "ffn_sub_norm.weight"},
+      {"bloom", "self_attention.query_key_value.bias", "attn_qkv.bias"},
+      {"bloom", "mlp.dense_4h_to_h.weight", "ffn_down.weight"},
+      {"mpt", "norm_1.weight", "attn_norm.weight"},
+      {"mpt", "attn.Wqkv.weight", "attn_qkv.weight"},
+      {"mpt", "ffn.down_proj.weight", "ffn_down.weight"},
+      {"minicpm3", "self_attn.q_a_layernorm.weight", "attn_q_a_norm.weight"},
+      {"minicpm3", "self_attn.kv_b_proj.weight", "attn_kv_b.weight"},
+      {"minicpm3", "mlp.down_proj.weight", "ffn_down.weight"},
+      {"jais2", "mlp.up_proj.bias", "ffn_up.bias"},
       {"starcoder", "attn.c_attn.bias", "attn_qkv.bias"},
       {"starcoder", "mlp.c_proj.weight", "ffn_down.weight"},
       {"llama4", "feed_forward.router.weight", "ffn_gate_inp.weight"},
@@ -547,6 +558,8 @@ TEST_CASE("names go to GGUF and back") {
   CHECK(gguf_tensor_name("model.layers.3.shared_mlp.up_linear.weight", "granite") ==
         "blk.3.ffn_up.weight");
   CHECK(gguf_tensor_name("model.norm.bias", "starcoder2") == "output_norm.bias");
+  CHECK(gguf_tensor_name("model.word_embeddings_layernorm.bias", "bloom") ==
+        "token_embd_norm.bias");
   CHECK(gguf_tensor_name("model.final_layernorm.bias", "phi2") == "output_norm.bias");
   CHECK(hugging_face_name("output_norm.weight", "phi2") == "model.final_layernorm.weight");
   CHECK(hugging_face_name("output.bias", "phi2") == "lm_head.bias");

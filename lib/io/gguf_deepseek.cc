@@ -1,5 +1,6 @@
-// What files of DeepSeek-V2 and V3 and of models built like them say: sizes of latent attention,
-// which experts are chosen. Keys: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+// What files of DeepSeek-V2 and V3, of models built like them and of MiniCPM3 say: sizes of latent
+// attention, which experts are chosen. Keys:
+// https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #include <cmath>
 
 #include "lib/base/error.h"
@@ -44,22 +45,78 @@ void set_sigmoid_scores(Json& config) {
 
 }  // namespace
 
-void read_deepseek2(const ArchitectureKeys& keys, Json& config) {
-  leave_out_guessing_layers(keys, config);
+namespace {
+
+// Sizes of latent attention. `key_dim` is of heads, and not all of it rotates.
+void read_latent_sizes(const ArchitectureKeys& keys, int64_t key_dim, int64_t value_dim,
+                       Json& config) {
   const int64_t rotary = config["head_dim"].get<int64_t>();
-  const bool newer = keys.has(kHeadKeys);
-  const int64_t key_dim = keys.integer(newer ? kHeadKeys : "attention.key_length", limits::kDim);
   if (key_dim <= rotary) {
-    fail(ErrorKind::kMalformed, "deepseek2.", newer ? kHeadKeys : "attention.key_length", " ",
-         key_dim, " is not above deepseek2.rope.dimension_count ", rotary);
+    fail(ErrorKind::kMalformed, gguf_architecture(config), ": keys of heads have ", key_dim,
+         " numbers, which is not above rope.dimension_count ", rotary);
   }
   config["qk_rope_head_dim"] = rotary;
   config["qk_nope_head_dim"] = key_dim - rotary;
-  config["v_head_dim"] = keys.integer(newer ? kHeadValues : "attention.value_length", limits::kDim);
+  config["v_head_dim"] = value_dim;
   config["num_key_value_heads"] = Json(config["num_attention_heads"]);
   config["kv_lora_rank"] = keys.integer(kRank, limits::kDim);
   config["q_lora_rank"] =
       keys.has(kQueryRank) ? Json(keys.integer(kQueryRank, limits::kDim)) : Json(nullptr);
+}
+
+void write_latent_ranks(const Json& config, const KeyWriter& keys) {
+  require_no_bias(config, "attention_bias");
+  if (find_value(config, "q_lora_rank") != nullptr) {
+    keys.integer(kQueryRank, get_int(config, "q_lora_rank", 1, limits::kDim));
+  }
+  keys.integer(kRank, get_int(config, "kv_lora_rank", 1, limits::kDim));
+}
+
+// What all files of MiniCPM3 mean, as there are no keys for it.
+constexpr Usual kMinicpm3[] = {{"scale_emb", 12}, {"scale_depth", 1.4}, {"dim_model_base", 256}};
+
+// A whole number is one in a config, too.
+Json in_config(double number) {
+  return number == std::floor(number) ? Json(static_cast<int64_t>(number)) : Json(number);
+}
+
+}  // namespace
+
+void read_minicpm3(const ArchitectureKeys& keys, Json& config) {
+  const int64_t dim = config["hidden_size"].get<int64_t>();
+  const int64_t heads = config["num_attention_heads"].get<int64_t>();
+  read_latent_sizes(
+      keys, keys.integer("attention.key_length", limits::kDim),
+      keys.integer_or(std::max<int64_t>(1, dim / heads), "attention.value_length", limits::kDim),
+      config);
+  for (const Usual& number : kMinicpm3) config[number.key] = in_config(number.usual);
+}
+
+void write_minicpm3(const Json& config, const KeyWriter& keys) {
+  write_latent_ranks(config, keys);
+  for (const Usual& number : kMinicpm3) {
+    const double found = get_number(config, number.key, 1e-9, 1e9);
+    if (found == number.usual) continue;
+    fail(ErrorKind::kUnsupported, number.key, " ", found,
+         " cannot be written as GGUF for minicpm3, where it is ", number.usual);
+  }
+  const Json* scaling = find_value(config, "rope_scaling");
+  if (scaling != nullptr && get_number(*scaling, "mscale_all_dim", 0, 1e6, 0) != 0) {
+    cannot_write("minicpm3", "mscale_all_dim", "divide scores by the root of the size of keys");
+  }
+  const int64_t value_dim = get_int(config, "v_head_dim", 1, limits::kDim);
+  const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
+  if (value_dim * heads != get_int(config, "hidden_size", 1, limits::kDim)) {
+    cannot_write("minicpm3", str("v_head_dim ", value_dim), "divide hidden_size by the heads");
+  }
+}
+
+void read_deepseek2(const ArchitectureKeys& keys, Json& config) {
+  leave_out_guessing_layers(keys, config);
+  const bool newer = keys.has(kHeadKeys);
+  read_latent_sizes(keys, keys.integer(newer ? kHeadKeys : "attention.key_length", limits::kDim),
+                    keys.integer(newer ? kHeadValues : "attention.value_length", limits::kDim),
+                    config);
   config["first_k_dense_replace"] = read_dense_layers(keys, config);
   if (expert_count(keys) > 0) {
     const bool sigmoid = read_grouped_experts(keys, /*only_sigmoid=*/false, config);
@@ -68,6 +125,8 @@ void read_deepseek2(const ArchitectureKeys& keys, Json& config) {
     // Some files of GLM-4.7-Flash do not say by which scores experts are chosen.
     const int64_t first = config["first_k_dense_replace"].get<int64_t>();
     if (sigmoid || keys.has_tensor(first, "exp_probs_b.bias")) set_sigmoid_scores(config);
+  } else {
+    config["model_type"] = "youtu";
   }
   Json& scaling = config["rope_scaling"];
   if (!scaling.is_object() || scaling["rope_type"] != "yarn") return;
@@ -80,14 +139,14 @@ void write_deepseek2(const Json& config, const KeyWriter& keys) {
   if (!get_bool(config, "rope_interleaved", true)) {
     cannot_write("deepseek2", "rope_interleave false", "rotate pairs of neighbours");
   }
-  require_no_bias(config, "attention_bias");
-  if (find_value(config, "q_lora_rank") != nullptr) {
-    keys.integer(kQueryRank, get_int(config, "q_lora_rank", 1, limits::kDim));
-  }
-  keys.integer(kRank, get_int(config, "kv_lora_rank", 1, limits::kDim));
+  write_latent_ranks(config, keys);
   write_dense_layers(config, keys);
   if (expert_count(config) > 0) {
     write_grouped_experts(config, get_string(config, "model_type") != "deepseek_v2", keys);
+  } else {
+    // llama.cpp looks for them all the same.
+    keys.integer(kExpertLength, get_int(config, "intermediate_size", 1, limits::kDim));
+    keys.integer(kSharedCount, 0);
   }
   write_score_scale(config, keys);
 }

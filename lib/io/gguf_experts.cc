@@ -16,7 +16,6 @@ namespace {
 constexpr const char* kExpertCount = "expert_count";
 constexpr const char* kExpertUsed = "expert_used_count";
 constexpr const char* kDenseLayers = "leading_dense_block_count";
-constexpr const char* kSharedCount = "expert_shared_count";
 constexpr const char* kScale = "expert_weights_scale";
 constexpr const char* kNormalized = "expert_weights_norm";
 constexpr const char* kGroups = "expert_group_count";

@@ -31,6 +31,12 @@ void read_llama(const ArchitectureKeys& keys, Json& config) {
 }
 
 void write_llama(const Json& config, const KeyWriter& keys) {
+  if (find_value(config, "layer_types") != nullptr) {
+    const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+    const bool windowed = find_value(config, "sliding_window") != nullptr;
+    require_windows(config, "llama",
+                    windowed ? periodic_layer_types(layers, layers + 1) : Json(nullptr));
+  }
   write_window(config, keys);
   if (get_string(config, "model_type") != "mixtral") return;
   write_experts(config, "num_local_experts", "intermediate_size", keys);
@@ -215,6 +221,16 @@ void write_minicpm(const Json& config, const KeyWriter& keys) {
   keys.number("logit_scale", number("hidden_size") / number("dim_model_base"));
 }
 
+void read_bitnet(const ArchitectureKeys&, Json& config) {
+  config["hidden_act"] = "silu";
+}
+
+void write_bitnet(const Json& config, const KeyWriter&) {
+  require_no_bias(config, "attention_bias");
+  if (get_bool(config, "tie_word_embeddings", false)) return;
+  cannot_write("bitnet", "tie_word_embeddings false", "take the embedding as output");
+}
+
 void read_arcee(const ArchitectureKeys&, Json& config) {
   config["hidden_act"] = "relu2";
 }
@@ -243,10 +259,15 @@ void write_smollm3(const Json& config, const KeyWriter&) {
 // mean the same function.
 std::vector<std::string_view> activations_of(std::string_view architecture) {
   constexpr std::string_view kGelus[] = {"gemma",     "gemma2",     "gemma3", "gemma3n", "gemma4",
-                                         "starcoder", "starcoder2", "phi2",   "gpt2"};
-  if (architecture.starts_with("nemotron") || architecture == "arcee") return {"relu2"};
+                                         "starcoder", "starcoder2", "phi2",   "gpt2",    "bloom"};
+  for (const std::string_view squared :
+       {"nemotron", "nemotron_h", "nemotron_h_moe", "arcee", "jais2"}) {
+    if (architecture == squared) return {"relu2"};
+  }
   if (architecture == "apertus") return {"xielu"};
-  if (architecture == "gptneox" || architecture == "falcon") return {"gelu"};
+  if (architecture == "gptneox" || architecture == "falcon" || architecture == "mpt") {
+    return {"gelu"};
+  }
   if (std::find(std::begin(kGelus), std::end(kGelus), architecture) == std::end(kGelus)) {
     return {"silu", "swish"};
   }
@@ -300,6 +321,11 @@ constexpr Own kOwn[] = {
     {"arcee", read_arcee, write_arcee},
     {"exaone", nullptr, write_exaone},
     {"falcon", read_falcon, write_falcon},
+    {"bitnet", read_bitnet, write_bitnet},
+    {"bloom", read_bloom, write_no_more},
+    {"jais2", read_jais2, write_jais2},
+    {"minicpm3", read_minicpm3, write_minicpm3},
+    {"mpt", read_mpt, write_mpt},
     {"minicpm", read_minicpm, write_minicpm},
     {"olmo", read_olmo, write_olmo},
     {"starcoder", read_starcoder, write_starcoder},

@@ -34,22 +34,24 @@ WriteFamily write_granite, write_granitemoe, write_granitehybrid;
 // Nemotron-H, Falcon-H1 and Mamba-2 alone (gguf_mamba.cc).
 ReadFamily read_nemotron_h, read_nemotron_h_moe, read_falcon_h1, read_mamba2;
 WriteFamily write_nemotron_h, write_nemotron_h_moe, write_falcon_h1, write_mamba2;
-// Latent attention: DeepSeek-V2 and V3, and what is built like them (gguf_deepseek.cc).
-ReadFamily read_deepseek2;
-WriteFamily write_deepseek2;
+// Latent attention: DeepSeek-V2 and V3, what is built like them, and MiniCPM3 (gguf_deepseek.cc).
+ReadFamily read_deepseek2, read_minicpm3;
+WriteFamily write_deepseek2, write_minicpm3;
 // Gemma (gguf_gemma.cc; 3n and 4 gguf_gemma4.cc).
 ReadFamily read_gemma, read_gemma2, read_gemma3, read_gemma3n, read_gemma4;
 WriteFamily write_gemma2, write_gemma3, write_gemma3n, write_gemma4;
 // Families with layer norms: GPT-2, StarCoder and StarCoder2, Command R and R7B, Nemotron,
-// GPT-NeoX, StableLM, Phi-2, Falcon and OLMo (gguf_layer_norms.cc).
+// GPT-NeoX, StableLM, Phi-2, Falcon, OLMo, BLOOM, MPT and Jais 2 (gguf_layer_norms.cc).
 ReadFamily read_gpt2, read_starcoder, read_starcoder2, read_cohere, read_cohere2, read_nemotron,
-    read_gptneox, read_stablelm, read_phi2, read_falcon, read_olmo;
+    read_gptneox, read_stablelm, read_phi2, read_falcon, read_olmo, read_bloom, read_mpt,
+    read_jais2;
 WriteFamily write_gpt2, write_starcoder, write_starcoder2, write_cohere, write_cohere2,
-    write_nemotron, write_gptneox, write_stablelm, write_falcon, write_olmo;
+    write_nemotron, write_gptneox, write_stablelm, write_falcon, write_olmo, write_mpt, write_jais2;
 
 // --- Experts (gguf_experts.cc) -----------------------------------------------------------------
 
 inline constexpr const char* kSharedLength = "expert_shared_feed_forward_length";
+inline constexpr const char* kSharedCount = "expert_shared_count";
 
 // How many experts, how many of them a token goes through, their inner size; `count` and `length`
 // are what the config calls the first and the last.

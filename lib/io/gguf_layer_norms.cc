@@ -1,5 +1,8 @@
 // What files of families with layer norms say: GPT-2, StarCoder, Command R, Nemotron, GPT-NeoX,
-// StableLM, Phi-2, Falcon and OLMo. Keys: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+// StableLM, Phi-2, Falcon, OLMo, BLOOM, MPT and Jais 2. Keys:
+// https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+#include <cmath>
+
 #include "lib/base/limits.h"
 #include "lib/io/gguf_architecture.h"
 #include "lib/io/gguf_families.h"
@@ -106,6 +109,17 @@ void write_nemotron(const Json& config, const KeyWriter&) {
   require_own_output(config);
 }
 
+void read_jais2(const ArchitectureKeys&, Json& config) {
+  config["hidden_act"] = "relu2";
+}
+
+void write_jais2(const Json& config, const KeyWriter&) {
+  for (const char* key : {"attention_bias", "mlp_bias"}) {
+    if (get_bool(config, key, true)) continue;
+    cannot_write("jais2", str(key, " false"), "look for biases in every layer");
+  }
+}
+
 void read_gptneox(const ArchitectureKeys& keys, Json& config) {
   say_rotary_factor(config);
   config["hidden_act"] = "gelu";
@@ -153,7 +167,35 @@ void write_falcon(const Json& config, const KeyWriter&) {
   cannot_write("falcon", "parallel_attn false", "give the mlp what attention is given");
 }
 
+void read_bloom(const ArchitectureKeys&, Json& config) {
+  config["hidden_act"] = "gelu_pytorch_tanh";
+  config["linear_heads_tiled"] = true;
+}
+
 constexpr const char *kClip = "attention.clamp_kqv", *kClipQkv = "clip_qkv";
+constexpr const char *kMaxBias = "attention.max_alibi_bias", *kBiasMax = "alibi_bias_max";
+constexpr const char* kMptAttention = "attn_config";
+
+void read_mpt(const ArchitectureKeys& keys, Json& config) {
+  config["hidden_act"] = "gelu";
+  const double bias = keys.number(kMaxBias, 8);
+  Json attention = {{"alibi", true}, {kBiasMax, bias}};
+  // A whole number is one in a config, too.
+  if (bias == std::floor(bias)) attention[kBiasMax] = static_cast<int64_t>(bias);
+  if (const double clip = keys.number(kClip, 0); clip > 0) attention[kClipQkv] = clip;
+  config[kMptAttention] = std::move(attention);
+}
+
+void write_mpt(const Json& config, const KeyWriter& keys) {
+  const Json* found = find_value(config, kMptAttention);
+  const Json attention = found == nullptr ? Json::object() : *found;
+  if (find_value(attention, "softmax_scale") != nullptr) {
+    cannot_write("mpt", "softmax_scale", "divide scores by the root of head_dim");
+  }
+  keys.number(kMaxBias, get_number(attention, kBiasMax, 1e-3, 1e3, 8));
+  if (find_value(attention, kClipQkv) == nullptr) return;
+  keys.number(kClip, get_number(attention, kClipQkv, 1e-6, 1e6));
+}
 
 void read_olmo(const ArchitectureKeys& keys, Json& config) {
   if (keys.has(kClip)) config[kClipQkv] = keys.number(kClip);

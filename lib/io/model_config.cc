@@ -120,7 +120,8 @@ Json normalized_config(Json config, bool has_head) {
   // null is no window, an absent key is not.
   const bool has_window = type == "cohere2" || type == "mistral" || type == "qwen2" ||
                           type == "qwen3" || type == "qwen2_moe" || type == "gemma2" ||
-                          type == "gemma3_text" || type == "olmo3";
+                          type == "gemma3_text" || type == "olmo3" || type == "ministral" ||
+                          type == "vaultgemma";
   if (has_window && find(config, "sliding_window") == nullptr) config["sliding_window"] = 4096;
   // Some give a window but use it only if told to.
   const bool unasked = !type.starts_with("qwen") && type != "smollm3";
@@ -134,13 +135,17 @@ Json normalized_config(Json config, bool has_head) {
 std::string norm_epsilon_key(std::string_view model_type) {
   constexpr std::pair<std::string_view, const char*> kKeys[] = {
       {"gpt2", "layer_norm_epsilon"},
+      {"bloom", "layer_norm_epsilon"},
       {"exaone", "layer_norm_epsilon"},
       {"falcon", "layer_norm_epsilon"},
       {"gpt_bigcode", "layer_norm_epsilon"},
       {"gpt_neox", "layer_norm_eps"},
       {"gptj", "layer_norm_epsilon"},
+      {"jais2", "layer_norm_eps"},
       {"lfm2", "norm_eps"},
       {"lfm2_moe", "norm_eps"},
+      {"lfm3", "norm_eps"},
+      {"mpt", "layer_norm_epsilon"},
       {"nemotron", "norm_eps"},
       {"nemotron_h", "layer_norm_epsilon"},
       {"mamba2", "layer_norm_epsilon"},

@@ -1,6 +1,7 @@
 #include "lib/io/packed_layer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -281,6 +282,56 @@ Array unpack_int8(const PackedFile& file, const std::string& layer) {
   m.offset = m.scale;
   for (float& offset : m.offset) offset *= -128;
   return unpacked_signed(file.data(codes), m);
+}
+
+Array unpack_ternary(const PackedFile& file, const std::string& layer, bool divides) {
+  const SafetensorsTensor& packed = file.matrix(layer + ".weight");
+  const SafetensorsTensor& scale = file.at(layer + ".weight_scale");
+  check_type(packed, "U8");
+  if (scale.shape.elements() != 1) check_shape(scale, {1});
+  const int64_t quarter = packed.shape[0] * packed.shape[1];
+  TernaryMatrix m{.rows = 4 * packed.shape[0], .cols = packed.shape[1], .scale = 0};
+  const float said = file.floats(scale)[0];
+  m.scale = divides ? 1 / said : said;
+  if (!std::isfinite(m.scale)) {
+    fail(ErrorKind::kMalformed, "tensor ", quoted(scale.name), ": found ", said,
+         divides ? ", which weights cannot be divided by" : ", expected a finite number");
+  }
+  m.codes.resize(static_cast<size_t>(4 * quarter));
+  const std::byte* const from = file.data(packed);
+  for (int64_t i = 0; i < quarter; ++i) {
+    for (int part = 0; part < 4; ++part) {
+      const auto code = std::to_integer<uint8_t>(from[i] >> (2 * part)) & 3;
+      if (code == 3) {
+        fail(ErrorKind::kMalformed, "tensor ", quoted(packed.name),
+             ": found the code 3, expected 0, 1 or 2 for -1, 0 and 1");
+      }
+      m.codes[static_cast<size_t>(part * quarter + i)] = static_cast<uint8_t>(code);
+    }
+  }
+  return unpacked(m);
+}
+
+Array round_to_ternary(const PackedFile& file, const std::string& layer) {
+  const SafetensorsTensor& stored = file.matrix(layer + ".weight");
+  const std::vector<float> weights = file.floats(stored);
+  double sum = 0;
+  for (const float w : weights) sum += std::fabs(w);
+  const float mean = static_cast<float>(std::max(sum / static_cast<double>(weights.size()), 1e-5));
+  if (!std::isfinite(mean)) {
+    fail(ErrorKind::kMalformed, "tensor ", quoted(stored.name), " has a number that is not finite");
+  }
+  TernaryMatrix m{.rows = stored.shape[0], .cols = stored.shape[1]};
+  const float inverse = 1 / mean, scale = 1 / inverse;
+  m.scale = stored.type == "BF16"  ? to_float(to_bf16(scale))
+            : stored.type == "F16" ? to_float(to_f16(scale))
+                                   : scale;
+  m.codes.resize(weights.size());
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const float nearest = std::nearbyint(weights[i] * inverse);
+    m.codes[i] = static_cast<uint8_t>(1 + std::clamp(nearest, -1.0f, 1.0f));
+  }
+  return unpacked(m);
 }
 
 Array unpack_table(const PackedFile& file, const std::string& layer) {

@@ -81,6 +81,15 @@ Array unpack_compressed(const PackedFile& file, const std::string& layer, int bi
 // bitsandbytes: int8 [out, in], and X.SCB [out], which 127 stands for.
 Array unpack_int8(const PackedFile& file, const std::string& layer);
 
+// BitNet: codes 0, 1 and 2 for −1, 0 and 1 in bytes [out / 4, in], of which bits 2i and 2i + 1 are
+// those of the i-th quarter of the rows, and X.weight_scale [1], which weights are multiplied by,
+// or divided by.
+Array unpack_ternary(const PackedFile& file, const std::string& layer, bool divides);
+
+// BitNet before it is packed: floats [out, in], in place of which layers compute with s · (−1, 0 or
+// 1), s being the mean of their sizes, rounded as they are, and the closest of the three.
+Array round_to_ternary(const PackedFile& file, const std::string& layer);
+
 // bitsandbytes: nibbles for numbers of a table, the first in the upper half of its byte, and a
 // scale for some consecutive elements, which may be rounded to another table.
 Array unpack_table(const PackedFile& file, const std::string& layer);

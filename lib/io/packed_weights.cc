@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lib/base/error.h"
+#include "lib/base/strings.h"
 #include "lib/io/packed_layer.h"
 
 namespace lumen::io {
@@ -17,6 +18,8 @@ struct Packing {
   std::vector<std::string_view> parts;  // of a packed layer's other tensors
   std::function<Array(const PackedFile& file, const std::string& layer)> unpack;
   bool has_attention_bias = false;  // of q, k and v
+  // Whether the layer of a tensor with the mark is packed; null: yes.
+  std::function<bool(const SafetensorsTensor& tensor)> is_meant = nullptr;
 };
 
 namespace {
@@ -140,18 +143,54 @@ Packing mlx_packing(const Json& packing) {
           }};
 }
 
+// The layer of the tensor `name` if it ends in `suffix`; "" otherwise.
+std::string layer_before(std::string_view name, std::string_view suffix) {
+  return name.ends_with(suffix) ? std::string(name.substr(0, name.size() - suffix.size())) : "";
+}
+
+// Whether `layer` is one of those that the list modules_to_not_convert names, or in one.
+bool is_left_out(const Json& packing, std::string_view layer) {
+  const Json* names = find_value(packing, "modules_to_not_convert");
+  if (names == nullptr || !names->is_array()) return false;
+  return std::any_of(names->begin(), names->end(), [&](const Json& entry) {
+    const std::string name = entry.is_string() ? entry.get<std::string>() : "";
+    return !name.empty() && str(".", layer, ".").find(str(".", name, ".")) != std::string::npos;
+  });
+}
+
+Packing bitnet_packing(const Json& packing) {
+  const std::string linear = get_string(packing, "linear_class", "bitlinear");
+  const std::string mode = get_string(packing, "quantization_mode", "offline");
+  if (linear != "bitlinear" && linear != "autobitlinear") {
+    fail_variant(packing, "linear_class", "'bitlinear' and 'autobitlinear'");
+  }
+  if (mode != "offline" && mode != "online") {
+    fail_variant(packing, "quantization_mode", "'offline' and 'online'");
+  }
+  if (get_bool(packing, "use_rms_norm", false)) fail_variant(packing, "use_rms_norm", "false");
+  const bool divides = linear == "bitlinear";
+  if (divides || mode == "offline") {
+    return {".weight_scale", {".weight"}, [=](const PackedFile& file, const std::string& layer) {
+              return unpack_ternary(file, layer, divides);
+            }};
+  }
+  Packing result{".weight", {}, round_to_ternary};
+  result.is_meant = [packing](const SafetensorsTensor& tensor) {
+    const std::string layer = layer_before(tensor.name, ".weight");
+    const bool is_linear = tensor.shape.rank() == 2 && !layer.ends_with("embed_tokens");
+    return is_linear && !layer.ends_with("lm_head") && !is_left_out(packing, layer);
+  };
+  return result;
+}
+
 constexpr std::pair<std::string_view, Packing (*)(const Json& packing)> kMethods[] = {
     {"gptq", gptq_packing},
     {"awq", awq_packing},
     {"fp8", fp8_packing},
     {"compressed-tensors", compressed_packing},
     {"bitsandbytes", bitsandbytes_packing},
+    {"bitnet", bitnet_packing},
 };
-
-// The layer of the tensor `name` if it ends in `suffix`; "" otherwise.
-std::string layer_before(std::string_view name, std::string_view suffix) {
-  return name.ends_with(suffix) ? std::string(name.substr(0, name.size() - suffix.size())) : "";
-}
 
 // Whether the tensor is a scale of keys, values or what else other programs round as they compute.
 bool is_cache_scale(std::string_view name) {
@@ -190,7 +229,7 @@ std::shared_ptr<const Packing> packing_of(const Json& config) {
       return result;
     }
     fail_variant(*packing, "quant_method",
-                 "'gptq', 'awq', 'fp8', 'compressed-tensors', 'bitsandbytes' and MLX's");
+                 "'gptq', 'awq', 'fp8', 'compressed-tensors', 'bitsandbytes', 'bitnet' and MLX's");
   });
 }
 
@@ -211,7 +250,8 @@ NamedArrays unpacked_weights(const SafetensorsFile& stored, const Packing& packi
   };
   NamedArrays arrays;
   for (const SafetensorsTensor& tensor : stored.tensors) {
-    if (const std::string layer = layer_before(tensor.name, mark); !layer.empty()) {
+    const std::string layer = layer_before(tensor.name, mark);
+    if (!layer.empty() && (packing.is_meant == nullptr || packing.is_meant(tensor))) {
       const auto [at, is_new] = arrays.emplace(layer + ".weight", packing.unpack(file, layer));
       if (!is_new) fail(ErrorKind::kMalformed, "tensor ", quoted(at->first), " is there twice");
       file.drop(tensor.name);

@@ -11,6 +11,9 @@
 //   bitsandbytes        X.weight (nibbles), X.weight.absmax, X.weight.quant_map, … or X.weight
 //   (int8),
 //                       X.SCB (https://github.com/bitsandbytes-foundation/bitsandbytes)
+//   bitnet              X.weight (four of -1, 0 and 1 in a byte), X.weight_scale; or X.weight in
+//                       floats that are yet to be rounded to these
+//                       (https://huggingface.co/docs/transformers/quantization/bitnet)
 //   mxfp4 (gpt-oss)     X_blocks, X_scales of all experts of a layer: fused_experts.h
 //   "quantization" with group_size (MLX)  X.weight (integers), X.scales, X.biases
 //                       (https://ml-explore.github.io/mlx, mlx.core.quantize)

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "lib/base/error.h"
+#include "lib/base/strings.h"
 #include "lib/base/testing.h"
 #include "lib/io/test_files.h"
 
@@ -49,6 +50,14 @@ std::vector<float> values_of(const Array& array) {
         case DType::kQ8_0:
           values.push_back(half(p) * static_cast<float>(static_cast<int8_t>(p[2 + i])));
           break;
+        case DType::kQ2_K: {
+          const int shift = i % 128 / 32 * 2;
+          const auto code = std::to_integer<int>(p[16 + i / 128 * 32 + i % 32] >> shift) & 3;
+          const auto scale = std::to_integer<int>(p[i / 16]);
+          values.push_back(half(p + 80) * static_cast<float>((scale & 15) * code) -
+                           half(p + 82) * static_cast<float>(scale >> 4));
+          break;
+        }
         case DType::kQ4_0:
           values.push_back(half(p) * static_cast<float>(nibble(2, i) - 8));
           break;
@@ -85,17 +94,29 @@ TEST_CASE("packed layers are what the programs unpack that packed them") {
     double tolerance = 0;
   };
   constexpr double kHalf = 0x1p-11;
-  for (const Case& each :
-       {Case{"gptq-4", DType::kQ4_1, kHalf}, Case{"gptq-4-symmetric", DType::kQ4_0},
-        Case{"gptq-4-act-order", DType::kF16, kHalf},
-        Case{"gptq-3-whole-rows", DType::kQ4_1, kHalf}, Case{"gptq-8", DType::kQ8_0},
-        Case{"awq", DType::kQ4_1, kHalf}, Case{"mlx-4", DType::kQ4_1, 1e-7},
-        Case{"mlx-3", DType::kQ4_1, 1e-7}, Case{"mlx-8", DType::kF16, kHalf},
-        Case{"compressed-4", DType::kQ4_1, kHalf}, Case{"compressed-8", DType::kQ8_0},
-        Case{"compressed-int8", DType::kQ8_0}, Case{"compressed-float8", DType::kF16, kHalf},
-        Case{"fp8", DType::kF16, kHalf}, Case{"bitsandbytes-nf4", DType::kF16, kHalf},
-        Case{"bitsandbytes-fp4", DType::kF16, kHalf},
-        Case{"bitsandbytes-int8", DType::kQ8_0, kHalf}}) {
+  for (const Case& each : {Case{"gptq-4", DType::kQ4_1, kHalf},
+                           Case{"gptq-4-symmetric", DType::kQ4_0},
+                           Case{"gptq-4-act-order", DType::kF16, kHalf},
+                           Case{"gptq-3-whole-rows", DType::kQ4_1, kHalf},
+                           Case{"gptq-8", DType::kQ8_0},
+                           Case{"awq", DType::kQ4_1, kHalf},
+                           Case{"mlx-4", DType::kQ4_1, 1e-7},
+                           Case{"mlx-3", DType::kQ4_1, 1e-7},
+                           Case{"mlx-8", DType::kF16, kHalf},
+                           Case{"compressed-4", DType::kQ4_1, kHalf},
+                           Case{"compressed-8", DType::kQ8_0},
+                           Case{"compressed-int8", DType::kQ8_0},
+                           Case{"compressed-float8", DType::kF16, kHalf},
+                           Case{"fp8", DType::kF16, kHalf},
+                           Case{"bitsandbytes-nf4", DType::kF16, kHalf},
+                           Case{"bitsandbytes-fp4", DType::kF16, kHalf},
+                           Case{"bitsandbytes-int8", DType::kQ8_0, kHalf},
+                           Case{"bitnet", DType::kF16},
+                           Case{"bitnet-wide", DType::kQ2_K},
+                           Case{"bitnet-divided", DType::kF16, kHalf},
+                           Case{"bitnet-divided-wide", DType::kQ2_K, kHalf / 2},
+                           Case{"bitnet-online", DType::kF16},
+                           Case{"bitnet-online-float", DType::kQ2_K, kHalf / 2}}) {
     INFO(each.name);
     const Golden golden = open_golden(each.name);
     const auto packing = packing_of(golden.config);
@@ -105,7 +126,7 @@ TEST_CASE("packed layers are what the programs unpack that packed them") {
     REQUIRE(arrays.size() == 2);
     const Array& weight = arrays.at("x.weight");
     CHECK(weight.dtype() == each.dtype);
-    CHECK(weight.shape() == Shape{32, 64});
+    CHECK(weight.shape() == arrays.at("x.expected").shape());
     const auto expected = arrays.at("x.expected").as<float>();
     const std::vector<float> values = values_of(weight);
     REQUIRE(values.size() == expected.size());
@@ -157,6 +178,20 @@ TEST_CASE("packed layers that are damaged are refused") {
   golden.config["quantization"]["group_size"] = 1024;
   CHECK(contains(refusal(ErrorKind::kMalformed, *golden.file, golden.config.dump()),
                  "8 words do not fit 2048 columns"));
+
+  // A layer of BitNet whose codes are all `code`, with a scale of 0, in bytes that `type` names.
+  const auto bitnet = [](char code, const char* type, const char* linear) {
+    const std::string header =
+        str(R"({"x.weight_scale":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)",
+            R"("x.weight":{"dtype":")", type, R"(","shape":[2,4],"data_offsets":[4,12]}})");
+    const std::string file = safetensors_file(header, 4) + std::string(8, code);
+    return refusal(ErrorKind::kMalformed, *parse_safetensors(buffer_of(file), "test.safetensors"),
+                   str(R"({"quantization_config": {"quant_method": "bitnet", "linear_class": ")",
+                       linear, "\"}}"));
+  };
+  CHECK(contains(bitnet(3, "U8", "autobitlinear"), "'x.weight': found the code 3, expected 0, 1"));
+  CHECK(contains(bitnet(1, "I8", "autobitlinear"), "'x.weight': found I8, expected U8"));
+  CHECK(contains(bitnet(1, "U8", "bitlinear"), "found 0, which weights cannot be divided by"));
 }
 
 TEST_CASE("methods of packing that Lumen lacks are named") {
@@ -181,6 +216,10 @@ TEST_CASE("methods of packing that Lumen lacks are named") {
                  "mxfp4"));
   CHECK(contains(refusal(ErrorKind::kMalformed, *file, R"({"quantization_config": 5})"),
                  "key 'quant_method'"));
+  for (const char* key : {"linear_class", "quantization_mode"}) {
+    CHECK(contains(of(str(R"("quant_method": "bitnet", ")", key, R"(": "other")")), key));
+  }
+  CHECK(contains(of(R"("quant_method": "bitnet", "use_rms_norm": true)"), "use_rms_norm"));
 }
 
 }  // namespace lumen::io

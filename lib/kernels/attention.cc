@@ -85,6 +85,21 @@ int64_t find_runs(const AttentionArgs& args, QueryRun* runs) {
   return count;
 }
 
+// Adds their biases to the scores of the queries of `run` and one key/value head.
+void add_bias(const AttentionArgs& args, const QueryRun& run, int64_t kv_head, int64_t begin,
+              int64_t positions, const block::Rows& rows) {
+  const int64_t group = args.heads / args.kv_heads;
+  for (int64_t r = 0; r < rows.rows; ++r) {
+    const int64_t at = query_position(args, run.b, run.token + r / group);
+    const float slope = query_slope(args, kv_head * group + r % group);
+    const auto distance = static_cast<float>(begin - at);
+    float* const scores = rows.scores + r * kPositions;
+    for (int64_t p = 0; p < positions; ++p) {
+      scores[p] += slope * (distance + static_cast<float>(p));
+    }
+  }
+}
+
 // The queries of `run` and one key/value head over their chunk c; leaves maximum, sum and output
 // (not yet divided by the sum) in the returned rows, token · group + head within the group, which
 // lie in `scratch`.
@@ -125,6 +140,7 @@ block::Rows attend_rows(const AttentionArgs& args, const QueryRun& run, int64_t 
     load_rows(args.k, slot, kv_head, begin, positions, args.head_dim, kv);
     block::score_rows(rows, kv, positions);
     cap_scores(args, false, (count - 1) * kPositions + positions, rows.scores);
+    if (args.max_bias != 0) add_bias(args, run, kv_head, begin, positions, rows);
     block::softmax_rows(rows, seen);
     load_rows(args.v, slot, kv_head, begin, positions, args.head_dim, kv);
     block::accumulate_rows(rows, kv, seen);

@@ -22,6 +22,7 @@ struct KvView {
 // at position start[b] + t. Causal: p ≤ start[b] + t; with window w > 0 also p > start[b] + t − w.
 // Not causal: all of [0, positions). g = heads / kv_heads. With sinks (Xiao et al. 2023; gpt-oss)
 // exp(sinks[h]) joins what the softmax divides by, and nothing else: weights add up to less than 1.
+// With a max_bias, 8 in most models, there is added to c(…) what linear_bias.h says.
 struct AttentionArgs {
   int64_t batch, tokens, heads, kv_heads, head_dim;
   int64_t positions;     // of k and v; causal: those behind a query need not hold data
@@ -32,6 +33,7 @@ struct AttentionArgs {
   int64_t window;  // 0: no window
   float scale;
   float cap;           // 0: none
+  float max_bias;      // 0: none
   const float* sinks;  // [heads]; null: none
   bool bf16;           // products may round to bfloat16, see below
   const float* q;      // element strides below, head rows contiguous

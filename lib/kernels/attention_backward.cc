@@ -8,7 +8,6 @@
 #include "lib/base/round_up.h"
 #include "lib/kernels/attention/attention_head.h"
 #include "lib/kernels/products/gemm_tile.h"
-#include "lib/kernels/soft_cap.h"
 
 namespace lumen::kernels {
 namespace {
@@ -19,25 +18,12 @@ constexpr int64_t kMinStrip = 8;  // columns
 // Columns per task of the forward pass: keys and values are packed once per task.
 constexpr int64_t kTaskColumns = 512;
 
-constexpr float kLog2E = 1.44269504089f;
-
 int64_t blocks_of(const AttentionShape& s) {
   return divide_up(s.positions, kKeysPerTile);
 }
 // Rows of sums are whole tiles.
 int64_t padded_dim(const AttentionShape& s) {
   return round_up(s.head_dim, kTileRows);
-}
-
-// `keys` rows of products of keys and queries as a tile of scores, without mask and factors; with a
-// cap they are capped.
-attention_tile::Tile score_tile(const AttentionHead& head, int64_t keys, float* products) {
-  const AttentionShape& s = head.shape();
-  const int64_t width = head.width();
-  if (s.cap == 0) return {keys, width, nullptr, nullptr, s.scale * kLog2E};
-  const float cap = s.cap * kLog2E;
-  soft_cap({s.scale / s.cap, cap}, head.products().rounds(), keys * width, products);
-  return {keys, width, nullptr, nullptr, 1, 1 / cap};
 }
 
 struct ForwardBuffers {
@@ -108,7 +94,7 @@ class Forward {
     if (rows == 0) return;
     head_.multiply_rows(m_.keys, p, rows, m_.q, m_.scores);
     const AttentionProducts& products = head_.products();
-    attention_tile::Tile tile = score_tile(head_, rows, m_.scores);
+    attention_tile::Tile tile = strip_.scores(p, rows, m_.scores);
     if (masked) tile.mask = &mask;
     tile.factors = strip_.factors(p, rows);
     attention_tile::softmax(tile, m_.scores, state(), products.right_panels(m_.weights, keys));
@@ -255,7 +241,7 @@ class Backward {
       head_.multiply_rows(m_.keys, p, rows, m_.q + at, m_.scores);
       head_.multiply_rows(m_.values, p, rows, m_.dout + at, m_.dscores);
     }
-    attention_tile::Tile tile = score_tile(head_, rows, m_.scores);
+    attention_tile::Tile tile = strip_.scores(p, rows, m_.scores);
     if (masked) tile.mask = &mask;
     if (rows > 0) tile.factors = strip_.factors(p, rows);
     products.softmax_grad(tile, m_.scores, m_.dscores, {m_.log_sum + c, m_.delta + c, s_.scale},

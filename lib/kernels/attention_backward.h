@@ -23,9 +23,10 @@ struct HeadRows {
 
 // out[b,t,h] = Σ_p w[p] · v[b,p,h/g] over the positions p that query t sees, w = exp(c(scale ·
 // q[b,t,h]·k[b,p,h/g]) − lse[b,h,t]) and lse = ln Σ_p exp(c(scale · q·k)); g = heads / kv_heads;
-// c(x) = x or, with a cap, cap · tanh(x / cap). Query t stands at position start + t. Causal: p ≤
-// start + t; with window w > 0 also p > start + t − w. With segments (tokens = positions then):
-// segments[b,p] = segments[b,t] too.
+// c(x) = x or, with a cap, cap · tanh(x / cap), or, with a max_bias, x plus what
+// linear_bias.h says. Query t stands at position start + t. Causal: p ≤ start + t; with window w >
+// 0 also p > start + t − w. With segments (tokens = positions then): segments[b,p] = segments[b,t]
+// too.
 //
 // With dropout, out[b,t,h] = Σ_p w[p] · f[p] · v[b,p,h/g], while lse stays: f is 0 with probability
 // `dropout`, else 1 / (1 − dropout), namely what dropout() (random_fill.h) makes of a 1 at
@@ -38,7 +39,8 @@ struct AttentionShape {
   bool causal;
   int64_t window;  // 0: no window
   float scale;
-  float cap;  // 0: none
+  float cap;           // 0: none
+  float max_bias = 0;  // 0: none; not with a cap
   HeadRows q, k, v;
   const int32_t* segments;  // [batch, tokens], tokens contiguous, or null
   int64_t segment_stride;   // of batch

@@ -37,7 +37,7 @@ struct Problem {
   int64_t window = 0;
   std::vector<int32_t> segments = {};  // of one sample; all are alike
   double dropout = 0;
-  float cap = 0;
+  float cap = 0, max_bias = 0;
 
   std::vector<float> q = {}, k = {}, v = {}, dout = {}, dlse = {};
   // q, k, v and dout are given as bfloat16, which they must be, and dq, dk and dv are made so.
@@ -70,7 +70,8 @@ struct Problem {
            " heads " + std::to_string(heads) + "/" + std::to_string(kv_heads) + " head_dim " +
            std::to_string(head_dim) + " causal " + std::to_string(causal) + " window " +
            std::to_string(window) + " segments " + std::to_string(segments.size()) + " dropout " +
-           std::to_string(dropout) + " cap " + std::to_string(cap);
+           std::to_string(dropout) + " cap " + std::to_string(cap) + " max_bias " +
+           std::to_string(max_bias);
   }
 
   bool sees(int64_t t, int64_t p) const {
@@ -90,6 +91,7 @@ struct Problem {
                      .window = window,
                      .scale = scale(),
                      .cap = cap,
+                     .max_bias = max_bias,
                      .q = {},
                      .k = {},
                      .v = {},
@@ -222,6 +224,9 @@ struct Problem {
       dweight[size_t(p)] *= factor[p];
       score = reference::soft_cap(double{scale()} * score, cap);
       if (cap != 0) slope[size_t(p)] = 1 - std::pow(score / cap, 2);
+      if (max_bias != 0) {
+        score += reference::bias_slope(heads, max_bias, h) * double(p - start - t);
+      }
       weight[size_t(p)] = sees(t, p) ? std::exp(score) : 0;
       sum += weight[size_t(p)];
     }
@@ -339,7 +344,7 @@ TEST_CASE("attention for training on tiles sees what it should, and drops") {
     bool causal;
     int64_t window, document;
     double dropout;
-    float cap = 0;
+    float cap = 0, max_bias = 0;
   };
   for (const Case& test : {Case{true, 1, 0, 0},
                            {true, 40, 0, 0.3},
@@ -349,7 +354,9 @@ TEST_CASE("attention for training on tiles sees what it should, and drops") {
                            {false, 0, 70, 0},
                            {true, 0, 0, 0, 1.5f},
                            {true, 40, 70, 0.3, 0.7f},
-                           {false, 0, 13, 0, 0.7f}}) {
+                           {false, 0, 13, 0, 0.7f},
+                           {true, 0, 0, 0, 0, 8},
+                           {true, 40, 13, 0.3, 0, 3}}) {
     Problem problem = {
         .batch = 2, .tokens = 140, .positions = 140, .heads = 3, .kv_heads = 1, .head_dim = 8};
     problem.causal = test.causal;
@@ -357,6 +364,7 @@ TEST_CASE("attention for training on tiles sees what it should, and drops") {
     if (test.document > 0) problem.segments = documents(140, test.document);
     problem.dropout = test.dropout;
     problem.cap = test.cap;
+    problem.max_bias = test.max_bias;
     check(problem);
   }
 }

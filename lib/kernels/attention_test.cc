@@ -113,6 +113,35 @@ TEST_CASE("attention caps scores, in decoding and prompts, over every type of ca
   }
 }
 
+TEST_CASE("attention adds linear biases, in decoding and prompts, over every type of cache") {
+  for (const int64_t heads : {6, 8}) {
+    for (DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0}) {
+      for (const int64_t tokens : {int64_t{1}, int64_t{3}, kFewTokens + 21}) {
+        for (const auto& [start, window] : {std::pair{0, 0}, {300, 40}, {700, 0}}) {
+          check({.batch = 2,
+                 .tokens = tokens,
+                 .heads = heads,
+                 .kv_heads = 2,
+                 .head_dim = 64,
+                 .start = start,
+                 .window = window,
+                 .dtype = dtype,
+                 .max_bias = heads == 6 ? 8.0f : 3.0f});
+        }
+      }
+    }
+  }
+  check({.batch = 2,
+         .tokens = 3,
+         .heads = 3,
+         .kv_heads = 3,
+         .head_dim = 24,
+         .start = 9,
+         .cap = 0.5f,
+         .max_bias = 8,
+         .starts = {9, 4}});
+}
+
 TEST_CASE("attention divides by its sinks too, in decoding and prompts, over every type of cache") {
   for (DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0}) {
     for (const int64_t tokens : {int64_t{1}, int64_t{3}, kFewTokens + 21}) {

@@ -135,17 +135,25 @@ inline double soft_cap(double x, double cap) {
   return cap == 0 ? x : cap * std::tanh(x / cap);
 }
 
+// The slopes of ALiBi as Press et al. (2022) have them.
+inline double bias_slope(int64_t heads, double max_bias, int64_t head) {
+  const double n = std::exp2(std::floor(std::log2(double(heads))));
+  if (double(head) < n) return std::pow(std::exp2(-max_bias / n), double(head + 1));
+  return std::pow(std::exp2(-max_bias / 2 / n), 2 * (double(head) - n) + 1);
+}
+
 // One query row over all `positions` rows of k and v (row-major [positions, head_dim]) for which
-// sees(position) holds.
+// sees(position) holds; to scores there is added slope · (position − at).
 template <class Sees>
 std::vector<double> attention(const float* q, const float* k, const float* v, int64_t positions,
                               int64_t head_dim, double scale, double cap, const Sees& sees,
-                              double sink = -std::numeric_limits<double>::infinity()) {
+                              double sink = -std::numeric_limits<double>::infinity(),
+                              double slope = 0, int64_t at = 0) {
   std::vector<double> scores;
   for (int64_t p = 0; p < positions; ++p) {
     double score = 0;
     for (int64_t i = 0; i < head_dim; ++i) score += double(q[i]) * k[p * head_dim + i];
-    scores.push_back(sees(p) ? soft_cap(scale * score, cap)
+    scores.push_back(sees(p) ? soft_cap(scale * score, cap) + slope * double(p - at)
                              : -std::numeric_limits<double>::infinity());
   }
   scores.push_back(sink);

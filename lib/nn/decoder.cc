@@ -112,7 +112,11 @@ SelfAttention::SelfAttention(const Parameters& parameters, const AttentionShape&
       o_proj_(parameters / shape.output, shape.heads * shape.head_dim, shape.hidden,
               shape.output_bias) {
   if (!shape.gate.empty()) {
-    gate_.emplace(parameters / shape.gate, shape.hidden, shape.heads * shape.head_dim, false);
+    const int64_t each = shape.gates_heads ? 1 : shape.head_dim;
+    gate_.emplace(parameters / shape.gate, shape.hidden, shape.heads * each, false);
+  }
+  if (!shape.output_norm.empty()) {
+    output_norm_.emplace(parameters / shape.output_norm, shape.heads * shape.head_dim, shape.norm);
   }
   if (shape.sinks) sinks_ = parameters.get_f32("sinks", {shape.heads});
   if (shape.qk_norm == QkNorm::kNone) return;
@@ -165,7 +169,7 @@ Tensor SelfAttention::operator()(const Tensor& given, const Pass& pass, int64_t 
     gate = ops::sigmoid(graph::slice(pairs, 3, dim, 2 * dim));
   } else if (gate_) {
     const Tensor all = ops::sigmoid((*gate_)(last_tokens(x, asked)));
-    gate = graph::reshape(all, {batch, asked, shape_.heads, dim});
+    gate = graph::reshape(all, {batch, asked, shape_.heads, -1});
   }
   Tensor q = placed(in_heads(queries, shape_.heads, q_norm_), pass.query_table, q_norm_);
   if (pass.query_scale.defined()) {
@@ -184,6 +188,7 @@ Tensor SelfAttention::operator()(const Tensor& given, const Pass& pass, int64_t 
   const ops::AttentionOptions options = {
       .scale = shape_.scale.value_or(1 / std::sqrt(static_cast<double>(dim))),
       .cap = shape_.cap,
+      .max_bias = shape_.max_bias,
       .causal = true,
       .window = shape_.window,
       .segments = pass.segments,
@@ -193,8 +198,9 @@ Tensor SelfAttention::operator()(const Tensor& given, const Pass& pass, int64_t 
       .bf16 = rounds_activations(o_proj_.weight.dtype())};
   Tensor out = ops::attention(q, kv.k, kv.v, pass.query_position(), options);
   if (gate.defined()) out = ops::mul(out, gate);
-  out = o_proj_(graph::reshape(out, {batch, asked, shape_.heads * dim}));
-  return scaled(out, shape_.out_scale);
+  out = graph::reshape(out, {batch, asked, shape_.heads * dim});
+  if (output_norm_) out = (*output_norm_)(out);
+  return scaled(o_proj_(out), shape_.out_scale);
 }
 
 namespace {

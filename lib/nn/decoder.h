@@ -107,16 +107,19 @@ struct AttentionShape {
   bool gated = false;  // q_proj has for each head, after the query, what its output is multiplied
                        // by the sigmoid of (Qwen3.5)
   std::string gate = "";          // name of a layer that gives this in place of q_proj; "": none
+  bool gates_heads = false;       // it gives one number for each head (LFM3)
   std::string output = "o_proj";  // name of the output projection
+  std::string output_norm = "";   // name of a norm of what it is given, as `norm`; "": none
   QkNorm qk_norm = QkNorm::kNone;
   std::string q_norm = "q_norm", k_norm = "k_norm";  // their names
   bool rotates_first = false;                        // norms of heads are of what rotated (Hunyuan)
   bool value_norm = false;  // values of a head are divided by their root mean square
-  NormShape norm{};         // of queries and keys
+  NormShape norm{};         // of queries and keys, or of the output
   double clip = 0;  // queries, keys and values are brought into ±clip before they rotate; 0: not
   std::optional<double> scale{};       // of q · k; none: 1 / √head_dim
   double in_scale = 1, out_scale = 1;  // what x, and what o_proj gives, is multiplied by
   double cap = 0;                      // of the scaled q · k (ops::soft_cap); 0: none
+  double max_bias = 0;                 // as of ops::AttentionOptions
   bool sinks = false;                  // a parameter per head (ops::AttentionOptions::sinks)
   int64_t window = 0;                  // 0: all positions
   double dropout = 0;                  // of the weights, while training
@@ -136,7 +139,7 @@ class SelfAttention {
   std::vector<Linear> qkv_;  // q_proj, k_proj, v_proj, or qkv_proj alone
   std::optional<Linear> gate_;
   Linear o_proj_;
-  std::optional<Norm> q_norm_, k_norm_;
+  std::optional<Norm> q_norm_, k_norm_, output_norm_;
   Tensor sinks_;  // [heads], or undefined
 };
 

@@ -41,7 +41,11 @@ std::vector<Tensor> parts_of(const std::vector<Linear>& layers, const Tensor& x,
 GatedMlp::GatedMlp(const Parameters& parameters, const GatedMlpShape& shape)
     : shape_(shape),
       gate_up_(gate_and_up(parameters, shape)),
-      down_proj_(parameters / shape.down, shape.intermediate, shape.hidden, shape.bias) {}
+      down_proj_(parameters / shape.down, shape.intermediate, shape.hidden, shape.bias) {
+  if (!shape.down_norm.empty()) {
+    down_norm_.emplace(parameters / shape.down_norm, shape.intermediate, shape.norm);
+  }
+}
 
 Tensor GatedMlp::operator()(const Tensor& x) const {
   const int64_t widths[] = {shape_.intermediate, shape_.intermediate};
@@ -49,7 +53,9 @@ Tensor GatedMlp::operator()(const Tensor& x) const {
   Tensor gate = scaled(parts[0], shape_.gate_scale);
   if (shape_.cutoff) gate = above_cutoff(gate, *shape_.cutoff);
   gate = shape_.activation(gate);
-  return scaled(down_proj_(ops::mul(gate, parts[1])), shape_.down_scale);
+  Tensor gated = ops::mul(gate, parts[1]);
+  if (down_norm_) gated = (*down_norm_)(gated);
+  return scaled(down_proj_(gated), shape_.down_scale);
 }
 
 PlainMlp::PlainMlp(const Parameters& parameters, const PlainMlpShape& shape)

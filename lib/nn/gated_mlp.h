@@ -29,6 +29,8 @@ struct GatedMlpShape {
   // Of what gate gives for a token, g, there is max(0, g − mean(g) − cutoff · deviation(g)) in
   // place of g, the mean and the standard deviation being of these numbers (Gemma 3n); none: g.
   std::optional<double> cutoff{};
+  std::string down_norm = "";  // name of a norm of what down is given (BitNet); "": none
+  NormShape norm{};            // the kind of that
 };
 
 // down_proj(activation(gate_proj(x)) · up_proj(x)), or with gate_up_proj, whose rows are those of
@@ -41,6 +43,7 @@ class GatedMlp {
  private:
   GatedMlpShape shape_;
   std::vector<Linear> gate_up_;  // gate_proj, up_proj, or gate_up_proj alone
+  std::optional<Norm> down_norm_;
   Linear down_proj_;
 };
 

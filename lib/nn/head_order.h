@@ -1,7 +1,7 @@
 // The order of heads in the tensors of a layer, where GGUF has another than Hugging Face.
 //
 // Heads come in groups: the value heads of a Gated DeltaNet that share a key head; the queries of a
-// head of keys, the key and the value in the one product of all of GPT-NeoX and Falcon
+// head of keys, the key and the value in the one product of all of GPT-NeoX, Falcon and BLOOM
 // (query_key_value). Those of a group follow each other in Hugging Face. In GGUF all first ones
 // come before all second ones ("tiled"), but queries in their order, before keys and values.
 #pragma once

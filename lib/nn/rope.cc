@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <numbers>
 
 #include "lib/base/error.h"
@@ -155,7 +156,10 @@ Rope::Rope(const io::Json& config, int64_t head_dim) {
           io::get_int(*scaling, "original_max_position_embeddings", 1, limits::kContext);
     }
   }
-  const std::vector<float> values(theta.begin(), theta.end());
+  std::vector<float> values(theta.begin(), theta.end());
+  if (io::get_bool(config, "rope_backward", false)) {
+    std::transform(values.begin(), values.end(), values.begin(), std::negate<float>());
+  }
   frequencies = graph::constant(values, {head_dim / 2});
   interleaved = io::get_bool(config, "rope_interleaved", false);
   if (short_factors.defined() && long_factors.defined()) set_factors(short_factors, long_factors);

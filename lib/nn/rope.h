@@ -31,7 +31,8 @@ struct QueryTemperature {
 // and others beyond; Ding et al. 2024), "proportional" (the first partial_rotary_factor of them,
 // θ/factor, the others 0; Gemma 4). "default" and null change nothing; "dynamic" changes
 // nothing up to the original length, which the context is then limited to, but with an "alpha" the
-// base at every length (io::rope_base).
+// base at every length (io::rope_base). With "rope_backward" all turn the other way, by −θ
+// (nanochat).
 struct Rope {
   // `config`: Hugging Face keys (io/model_files.h). Throws Error(kUnsupported) for another
   // rope_type and Error(kMalformed) for bad numbers.

@@ -119,6 +119,10 @@ std::vector<OpCase> attention_cases() {
     add_case(str("cap, ", tokens, " tokens"), {1, tokens, 4, 32}, {DType::kF16, {1, 2, 50, 32}},
              {.scale = 2, .cap = 1.5}, 1e-3);
   }
+  for (const int64_t tokens : {1, 40}) {
+    add_case(str("linear bias, ", tokens, " tokens"), {2, tokens, 6, 32},
+             {DType::kF16, {2, 2, 50, 32}}, {.max_bias = 8}, 1e-5);
+  }
   add_case("odd head_dim", {1, 4, 3, 7}, f32({1, 3, 8, 7}), {}, 5e-6);
   for (const int64_t tokens : {1, 40}) {
     cases.push_back(
@@ -178,11 +182,10 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
   std::vector<Tensor> inputs = {q, k, v, position};
   if (options.sinks.defined()) inputs.push_back(options.sinks);
   if (options.slots.defined()) inputs.push_back(options.slots);
-  graph::Attrs attrs = {{"scale", options.scale},
-                        {"cap", options.cap},
-                        {"causal", int64_t{options.causal}},
-                        {"window", options.window},
-                        {"sinks", int64_t{options.sinks.defined()}}};
+  graph::Attrs attrs = {
+      {"scale", options.scale},       {"cap", options.cap},
+      {"max_bias", options.max_bias}, {"causal", int64_t{options.causal}},
+      {"window", options.window},     {"sinks", int64_t{options.sinks.defined()}}};
   if (options.bf16) graph::set_bf16(attrs);
   return record(kAttention, inputs, std::move(attrs));
 }

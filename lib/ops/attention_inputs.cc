@@ -1,7 +1,9 @@
 #include "lib/ops/attention_inputs.h"
 
 #include "lib/base/check.h"
+#include "lib/base/strings.h"
 #include "lib/graph/mixed_precision.h"
+#include "lib/kernels/linear_bias.h"
 #include "lib/ops/cases.h"
 #include "lib/ops/ops.h"
 
@@ -66,6 +68,11 @@ graph::TypedShape attention_type(const Node& node) {
   }
   require_position(node, *node.inputs[3], q.shape[0]);
   require_cap(node, node.attrs.real("cap"));
+  const double bias = node.attrs.real("max_bias");
+  if (!(bias >= 0 && bias <= 1e3) || (bias > 0 && node.attrs.real("cap") > 0)) {
+    shape_error(node,
+                str("max_bias ", bias, " must be from 0 to 1000, and 0 where there is a cap"));
+  }
   return {DType::kF32, q.shape};
 }
 
@@ -91,13 +98,30 @@ Tensor attention_scores(const graph::Attrs& attrs, const Tensor& q, const Tensor
   return soft_cap(mul(matmul(grouped(q, k.dim(1)), keys), scale), attrs.real("cap"));
 }
 
+namespace {
+
+// slope(h) · (p − position of the query), [1 or batch, kv_heads, group, tokens, positions].
+Tensor linear_bias(double max_bias, const Tensor& q, const Tensor& k, const Tensor& at) {
+  const int64_t heads = q.dim(2), kv_heads = k.dim(1);
+  std::vector<float> slopes;
+  for (int64_t h = 0; h < heads; ++h) {
+    slopes.push_back(kernels::bias_slope(heads, static_cast<float>(max_bias), h));
+  }
+  const Tensor slope = graph::constant(slopes, {1, kv_heads, heads / kv_heads, 1, 1});
+  return mul(slope, sub(graph::iota(k.dim(2)), at));
+}
+
+}  // namespace
+
 Tensor visible_scores(const graph::Attrs& attrs, const Tensor& q, const Tensor& k,
                       const Tensor& position, const Tensor& segments) {
   const int64_t batch = q.dim(0), tokens = q.dim(1), positions = k.dim(2);
-  const Tensor scores = attention_scores(attrs, q, k);
-  Tensor visible;
+  const Tensor at = reshape(positions_from(position, tokens), {position.dim(0), 1, 1, tokens, 1});
+  Tensor scores = attention_scores(attrs, q, k), visible;
+  if (const double max_bias = attrs.real("max_bias"); max_bias != 0) {
+    scores = add(scores, linear_bias(max_bias, q, k, at));
+  }
   if (attrs.integer("causal")) {
-    const Tensor at = reshape(positions_from(position, tokens), {position.dim(0), 1, 1, tokens, 1});
     const Tensor key = graph::iota(positions);
     visible = sub(graph::scalar(1), less_than(at, key));
     if (const int64_t window = attrs.integer("window")) {

@@ -44,6 +44,7 @@ Args attention_sizes(const graph::Node& node) {
   args.window = node.attrs.integer("window");
   args.scale = static_cast<float>(node.attrs.real("scale"));
   args.cap = static_cast<float>(node.attrs.real("cap"));
+  args.max_bias = static_cast<float>(node.attrs.real("max_bias"));
   return args;
 }
 
@@ -63,7 +64,7 @@ graph::Tensor grouped_keys(const graph::Tensor& x);
 graph::Tensor attention_scores(const graph::Attrs& attrs, const graph::Tensor& q,
                                const graph::Tensor& k);
 
-// The same with hidden positions at −1e30. `segments` may be undefined.
+// The same with linear biases, and with hidden positions at −1e30. `segments` may be undefined.
 graph::Tensor visible_scores(const graph::Attrs& attrs, const graph::Tensor& q,
                              const graph::Tensor& k, const graph::Tensor& position,
                              const graph::Tensor& segments);

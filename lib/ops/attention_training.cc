@@ -235,13 +235,10 @@ graph::Cost attention_backward_cost(const Node& node) {
 }
 
 graph::Attrs training_attrs(const AttentionOptions& options, bool segments) {
-  return {{"scale", options.scale},
-          {"cap", options.cap},
-          {"causal", int64_t{options.causal}},
-          {"window", options.window},
-          {"segments", int64_t{segments}},
-          {"dropout", options.dropout.p},
-          {"stream", options.dropout.stream}};
+  return {{"scale", options.scale},       {"cap", options.cap},
+          {"max_bias", options.max_bias}, {"causal", int64_t{options.causal}},
+          {"window", options.window},     {"segments", int64_t{segments}},
+          {"dropout", options.dropout.p}, {"stream", options.dropout.stream}};
 }
 
 struct TrainingCase {
@@ -273,6 +270,12 @@ const std::vector<TrainingCase>& training_cases() {
        {1, 2, 40, 8},
        {.scale = 2, .cap = 1, .dropout = {.p = 0.25}},
        false},
+      {"linear bias", {2, 9, 6, 5}, {2, 2, 9, 5}, {.scale = 0.3, .max_bias = 8}, false},
+      {"linear bias, segments in several tiles",
+       {1, 140, 3, 3},
+       {1, 3, 140, 3},
+       {.scale = 0.7, .max_bias = 3, .window = 60},
+       true},
       {"dropout", {2, 7, 2, 8}, {2, 2, 7, 8}, {.scale = 0.3, .dropout = {.p = 0.25}}, false},
       {"dropout of all", {1, 3, 2, 4}, {1, 2, 3, 4}, {.scale = 0.3, .dropout = {.p = 1}}, false},
       {"dropout, grouped, not causal",

@@ -464,6 +464,9 @@ struct AttentionDropout {
 struct AttentionOptions {
   double scale = 1;
   double cap = 0;  // scores are soft_cap(scale · q · k, cap)
+  // Not 0: the score of position p gets slope · (p − t) of a query at t, with the slopes of heads
+  // that kernels/linear_bias.h says (ALiBi, Press et al. 2022); not with a cap.
+  double max_bias = 0;
   bool causal = true;
   int64_t window = 0;  // see only the last `window` positions; 0: all
   // int32 [batch, tokens]: a query sees only keys of its own segment; undefined: all are one.

@@ -194,23 +194,38 @@ TEST_CASE("a split of words is found under the name that GGUF has for it") {
 }
 
 TEST_CASE("every name that is written is read as the same split") {
-  for (const char* name : {"gpt-2", "smollm", "llama-bpe", "qwen2", "tekken", "gpt-4o",
-                           "deepseek-llm", "tiny_aya", "kimi-k2", "youtu", "exaone-moe", "afmoe"}) {
+  for (const char* name :
+       {"gpt-2", "smollm", "llama-bpe", "qwen2", "tekken", "gpt-4o", "deepseek-llm", "tiny_aya",
+        "kimi-k2", "youtu", "exaone-moe", "afmoe", "jais-2"}) {
     const GgufPreTokenizer pre = gguf_pre_tokenizer(name);
     CHECK(gguf_pre_tokenizer_name(*pre.split, pre.ignore_merges) == name);
   }
 }
 
-TEST_CASE("numbers are split from their end for Trinity") {
+namespace {
+
+std::vector<std::string> words_of(const char* pre_tokenizer, const std::string& text) {
   Words words;
-  words.text = "1234567x123y45";
+  words.text = text;
   words.spans.push_back({0, static_cast<uint32_t>(words.text.size())});
-  gguf_pre_tokenizer("afmoe").split->apply(words);
+  gguf_pre_tokenizer(pre_tokenizer).split->apply(words);
   std::vector<std::string> found;
   for (const auto& span : words.spans) {
     found.push_back(words.text.substr(span.begin, span.end - span.begin));
   }
-  CHECK(found == std::vector<std::string>{"1", "234", "567", "x", "123", "y", "45"});
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("numbers are split from their end for Trinity") {
+  CHECK(words_of("afmoe", "1234567x123y45") ==
+        std::vector<std::string>{"1", "234", "567", "x", "123", "y", "45"});
+}
+
+TEST_CASE("spaces are split into pieces of powers of two for Jais 2") {
+  CHECK(words_of("jais-2", "a" + std::string(14, ' ') + "b 1234") ==
+        std::vector<std::string>{"a", "ĠĠĠĠĠĠĠĠ", "ĠĠĠĠ", "Ġ", "Ġb", "Ġ", "123", "4"});
 }
 
 TEST_CASE(

@@ -21,6 +21,10 @@ const std::string kEndings = R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][l
 const std::string kGpt2 =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))";
 const std::string kSpaceTail = R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// The same with spaces in pieces whose lengths are powers of two.
+const std::string kSpaceHalves =
+    R"(|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S))"
+    R"(|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1})";
 const std::string kWordsAndDigits = R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N})";
 const std::string kOther = R"(| ?[^\s\p{L}\p{N}]+[\r\n]*)";
 
@@ -106,6 +110,7 @@ const std::vector<Family>& families() {
       {{kQwen2},
        {"qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan", "grok-2", "solar-open",
         "kormo", "f2llmv2"}},
+      {{kEndings + "|" + kWordsAndDigits + "{1,3}" + kOther + kSpaceHalves}, {"jais-2"}},
       {{kQwen35}, {"qwen35"}},
       {{cased_words("", R"(\p{N})")}, {"tekken"}, true, true},
       {{kO200k}, {"gpt-4o", "llama4", "kanana2", "minimax-m2", "talkie"}},

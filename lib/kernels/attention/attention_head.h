@@ -11,7 +11,9 @@
 #include "lib/kernels/attention/attention_products.h"
 #include "lib/kernels/attention/attention_tile.h"
 #include "lib/kernels/attention_backward.h"
+#include "lib/kernels/linear_bias.h"
 #include "lib/kernels/memory_pieces.h"
+#include "lib/kernels/soft_cap.h"
 
 namespace lumen::kernels {
 
@@ -250,17 +252,21 @@ class ColumnStrip {
   void set(int64_t begin, int64_t count) {
     begin_ = begin;
     count_ = count;
-    head_.for_each_column(begin, count, [&](int64_t c, int64_t token, int64_t) {
+    const AttentionShape& s = head_.shape();
+    head_.for_each_column(begin, count, [&](int64_t c, int64_t token, int64_t h) {
       late_ = head_.visible(token);
       if (c == 0) early_ = late_;
       first_[c] = static_cast<float>(late_.begin);
       last_[c] = static_cast<float>(late_.end);
       if (head_.segments(0)) segments_[c] = *head_.segments(token);
+      if (s.max_bias == 0) return;
+      bias_.set(c, bias_slope(s.heads, s.max_bias, h) * kLog2E, s.start + token);
     });
     const int64_t unused = head_.width() - count;
     std::fill_n(first_ + count, unused, first_[count - 1]);
     std::fill_n(last_ + count, unused, last_[count - 1]);
     if (head_.segments(0)) std::fill_n(segments_ + count, unused, segments_[count - 1]);
+    for (int64_t c = count; s.max_bias != 0 && c < head_.width(); ++c) bias_.set(c, 0, 0);
   }
   int64_t begin() const { return begin_; }
   int64_t count() const { return count_; }
@@ -288,6 +294,22 @@ class ColumnStrip {
     return rows;
   }
 
+  // `rows` rows of products of keys, from `position` on, and queries as a tile of scores, without
+  // mask and factors; they become scores with their cap or bias, if there is one.
+  attention_tile::Tile scores(int64_t position, int64_t rows, float* products) const {
+    const AttentionShape& s = head_.shape();
+    const int64_t width = head_.width();
+    const float scale = s.scale * kLog2E;
+    if (s.max_bias != 0) {
+      bias_.apply(scale, position, rows, width, products);
+      return {rows, width, nullptr, nullptr, 1};
+    }
+    if (s.cap == 0) return {rows, width, nullptr, nullptr, scale};
+    const float cap = s.cap * kLog2E;
+    soft_cap({s.scale / s.cap, cap}, head_.products().rounds(), rows * width, products);
+    return {rows, width, nullptr, nullptr, 1, 1 / cap};
+  }
+
   // The factors of dropout for `keys` keys from `position` on; null without dropout.
   const float* factors(int64_t position, int64_t keys) const {
     if (!factors_) return nullptr;
@@ -308,6 +330,7 @@ class ColumnStrip {
   float* factors_;
   int64_t begin_ = 0, count_ = 0;
   KeyRange early_{}, late_{};
+  ColumnBias bias_;
 };
 
 }  // namespace lumen::kernels

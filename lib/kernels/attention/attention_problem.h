@@ -25,6 +25,7 @@ struct AttentionProblem {
   DType dtype = DType::kF32;
   bool bf16 = false;
   float cap = 0;
+  float max_bias = 0;
   bool sinks = false;                            // as large as scores, and larger
   std::vector<int32_t> starts = {}, slots = {};  // of the batch rows; none: start, their own
 
@@ -70,6 +71,7 @@ struct AttentionProblem {
                        window,
                        1 / std::sqrt(static_cast<float>(head_dim)),
                        cap,
+                       max_bias,
                        sinks ? sink_values.data() : nullptr,
                        bf16,
                        q.data(),
@@ -130,7 +132,8 @@ struct AttentionProblem {
               &k_values[size_t(at)], &v_values[size_t(at)], positions, head_dim,
               1 / std::sqrt(double(head_dim)), cap,
               [&](int64_t p) { return !causal || (p <= own && (window == 0 || p > own - window)); },
-              sinks ? sink_values[size_t(h)] : -std::numeric_limits<double>::infinity());
+              sinks ? sink_values[size_t(h)] : -std::numeric_limits<double>::infinity(),
+              max_bias == 0 ? 0 : reference::bias_slope(heads, max_bias, h), own);
           out.insert(out.end(), row.begin(), row.end());
         }
       }
@@ -143,7 +146,8 @@ struct AttentionProblem {
            std::to_string(heads) + "/" + std::to_string(kv_heads) + " head_dim " +
            std::to_string(head_dim) + " start " + std::to_string(start) + " causal " +
            std::to_string(causal) + " window " + std::to_string(window) + " cap " +
-           std::to_string(cap) + (sinks ? " sinks " : " ") + std::string(name(dtype));
+           std::to_string(cap) + " max_bias " + std::to_string(max_bias) +
+           (sinks ? " sinks " : " ") + std::string(name(dtype));
   }
 };
 

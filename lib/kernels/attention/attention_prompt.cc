@@ -74,6 +74,7 @@ void attend_columns(const AttentionArgs& args, const QueryBlock& queries, float*
     load_rows(args.k, slot, queries.kv_head, begin, count, args.head_dim, m.kv);
     block::score_columns(columns, m.kv, count);
     cap_scores(args, false, count * width, m.scores);
+    query_columns.add_bias(begin, count, m.scores);
     block::softmax_columns(columns, begin, count, hides(early, late, begin, count));
     load_rows(args.v, slot, queries.kv_head, begin, count, args.head_dim, m.kv);
     block::accumulate_columns(columns, m.kv, count);
@@ -83,7 +84,7 @@ void attend_columns(const AttentionArgs& args, const QueryBlock& queries, float*
 
 // ---- Over a cache of 16 or 8 bits, as int16
 
-// Heads of fewer dimensions stay in float32.
+// Heads of fewer dimensions stay in float32, as do those with linear biases.
 constexpr int64_t kMinHeadDim = 32;
 
 // Blocks of columns that share the rounding of each block of keys and values.
@@ -91,7 +92,8 @@ constexpr int64_t kWordBlocks = 8;
 
 bool takes_words(const AttentionArgs& args) {
   return args.k.dtype != DType::kF32 && args.v.dtype != DType::kF32 &&
-         args.head_dim >= kMinHeadDim && words::available() && !ExactProductsScope::active();
+         args.head_dim >= kMinHeadDim && args.max_bias == 0 && words::available() &&
+         !ExactProductsScope::active();
 }
 
 int16_t* take_words(MemoryPieces& pieces, int64_t count) {

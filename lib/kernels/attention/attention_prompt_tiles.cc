@@ -123,7 +123,7 @@ class PromptTiles {
         if (p + count <= early.begin) continue;
         // Whole tiles of positions.
         const int64_t rows = std::min(count, round_up(late.end - p, kTileRows));
-        add_to_strip(m, {p, rows, count, p - begin, hides(early, late, p, rows)});
+        add_to_strip(columns, m, {p, rows, count, p - begin, hides(early, late, p, rows)});
       }
     }
   }
@@ -146,7 +146,7 @@ class PromptTiles {
     int64_t begin, rows, count, at;
     bool masked;
   };
-  void add_to_strip(const StripBuffers& m, const Keys& keys) const {
+  void add_to_strip(const QueryColumns& columns, const StripBuffers& m, const Keys& keys) const {
     products_.multiply({.left = keys_at(keys.at),
                         .row = 0,
                         .rows = keys.rows,
@@ -159,6 +159,7 @@ class PromptTiles {
                         .c = m_.scores,
                         .c_stride = kWidth});
     cap_scores(args_, true, keys.rows * kWidth, m_.scores);
+    columns.add_bias(keys.begin, keys.rows, m_.scores);
     const attention_tile::Mask mask = {keys.begin, m.first, m.last, nullptr, nullptr};
     attention_tile::softmax({keys.rows, kWidth, keys.masked ? &mask : nullptr, nullptr}, m_.scores,
                             {m.reference, m.sum, m.output, args_.head_dim},

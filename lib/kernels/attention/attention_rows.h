@@ -11,22 +11,27 @@
 #include "lib/kernels/attention.h"
 #include "lib/kernels/attention/attention_block.h"
 #include "lib/kernels/attention/attention_columns.h"
+#include "lib/kernels/linear_bias.h"
 #include "lib/kernels/soft_cap.h"
 
 namespace lumen::kernels::attention_rows {
 
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
-inline constexpr float kLog2E = 1.44269504089f;
 
 // Floats from one row of keys or values to the next.
 inline int64_t pitch_of(int64_t head_dim) {
   return round_up(head_dim, attention_block::kPadding);
 }
 
-// The positions that query `token` of batch row b sees.
+// Where query `token` of batch row b stands.
+inline int64_t query_position(const AttentionArgs& args, int64_t b, int64_t token) {
+  return args.start[b * args.start_stride] + token;
+}
+
+// The positions that it sees.
 inline KeyRange visible(const AttentionArgs& args, int64_t b, int64_t token) {
   if (!args.causal) return {0, args.positions};
-  return causal_range(args.start[b * args.start_stride] + token, args.window, args.positions);
+  return causal_range(query_position(args, b, token), args.window, args.positions);
 }
 
 inline const float* query_row(const AttentionArgs& args, int64_t b, int64_t token, int64_t head) {
@@ -51,6 +56,11 @@ inline float score_cap(const AttentionArgs& args) {
 inline void cap_scores(const AttentionArgs& args, bool coarse, int64_t n, float* scores) {
   if (args.cap == 0) return;
   soft_cap({1 / score_cap(args), score_cap(args)}, coarse, n, scores);
+}
+
+// The slope of a head's bias in units of ln 2.
+inline float query_slope(const AttentionArgs& args, int64_t head) {
+  return bias_slope(args.heads, args.max_bias, head) * kLog2E;
 }
 
 // What the output of a query of `head` is multiplied by: 1 / Σ 2^(score − maximum), the sink of the
@@ -81,7 +91,12 @@ struct QueryBlock {
 class QueryColumns {
  public:
   QueryColumns(const AttentionArgs& args, const QueryBlock& queries, int64_t width)
-      : args_(args), queries_(queries), width_(width), group_(args.heads / args.kv_heads) {}
+      : args_(args), queries_(queries), width_(width), group_(args.heads / args.kv_heads) {
+    if (args.max_bias == 0) return;
+    for (int64_t c = 0; c < width; ++c) {
+      bias_.set(c, query_slope(args, head_of(c)), query_position(args, queries.b, token_of(c)));
+    }
+  }
 
   int64_t count() const { return queries_.count; }
 
@@ -109,6 +124,11 @@ class QueryColumns {
   // What each column sees, as kernels take it.
   void load_seen(float* first, float* last) const;
 
+  // Adds their biases, if there are any, to scores [count][width] from position `begin` on.
+  void add_bias(int64_t begin, int64_t count, float* scores) const {
+    if (args_.max_bias != 0) bias_.apply(1, begin, count, width_, scores);
+  }
+
   // What the first and the last query see.
   KeyRange early() const { return seen(0); }
   KeyRange late() const { return seen(queries_.count - 1); }
@@ -121,6 +141,7 @@ class QueryColumns {
   const AttentionArgs& args_;
   QueryBlock queries_;
   int64_t width_, group_;
+  ColumnBias bias_;
 };
 
 // Whether some of these positions are hidden from a query.

@@ -110,9 +110,9 @@ bool to_hugging_face(NamedArrays& tensors, io::Json& config) {
 
 namespace {
 
-// The rotary settings of Gemma 4 as transformers reads them: of each kind of layers. Those of an
-// Apertus without scaling, which it takes for Llama 3's if nothing is said. What Phi-3.5-MoE
-// multiplies cos and sin by under its own names.
+// The rotary settings of Gemma 4, LFM3 and Mellum as transformers reads them: of each kind of
+// layers. Those of an Apertus without scaling, which it takes for Llama 3's if nothing is said.
+// What Phi-3.5-MoE multiplies cos and sin by under its own names.
 void nest_rope_parameters(io::Json& config) {
   const std::string type = io::get_string(config, "model_type", "");
   if (type == "phimoe" && io::find_value(config, "rope_scaling") != nullptr) {
@@ -124,7 +124,7 @@ void nest_rope_parameters(io::Json& config) {
     config["rope_parameters"] = {{"rope_type", "default"},
                                  {"rope_theta", io::Json(config["rope_theta"])}};
   }
-  if (!type.starts_with("gemma4")) return;
+  if (!type.starts_with("gemma4") && type != "lfm3" && type != "mellum") return;
   io::Json global = config["rope_scaling"];
   if (!global.is_object()) global = {{"rope_type", "default"}};
   global["rope_theta"] = io::Json(config["rope_theta"]);

@@ -11,6 +11,7 @@
 #include "lib/io/write_gguf.h"
 #include "lib/io/write_safetensors.h"
 #include "lib/nn/parameters.h"
+#include "lib/runtime/adapters/stored_layout.h"
 #include "lib/runtime/conversion/convert_testing.h"
 #include "lib/runtime/training/text_recipes.h"
 #include "models/model.h"
@@ -470,6 +471,25 @@ TEST_CASE("GGUF files of LFM2 call the epsilon of its norms as llama.cpp does") 
         converted(model_directory(def, tiny_config(type), text::TokenizerKind::kByteLevelBpe)));
     const auto architecture = file->metadata.get_string("general.architecture");
     CHECK(file->metadata.find(str(architecture, ".attention.layer_norm_rms_epsilon")).has_value());
+  }
+}
+
+TEST_CASE("families that GGUF does not have keep logits and rotations in directories") {
+  for (const char* type : {"nanochat", "lfm3", "vaultgemma", "mellum", "granite_swa"}) {
+    INFO(type);
+    const models::ModelDef& def = models::find_model_def({{"model_type", type}});
+    const std::string directory =
+        model_directory(def, tiny_config(type), text::TokenizerKind::kByteLevelBpe);
+    const std::string again = converted_directory(directory, "f32");
+    CHECK(relative_error(logits(again), logits(directory)) < 1e-6);
+    io::Json config = tiny_config(type);
+    erase_added_keys(config);
+    const bool by_type = type == std::string_view("lfm3") || type == std::string_view("mellum");
+    REQUIRE(config.contains("rope_parameters") == by_type);
+    if (!by_type) continue;
+    CHECK(config["rope_parameters"]["full_attention"]["rope_theta"] == 1e6);
+    CHECK(config["rope_parameters"]["sliding_attention"]["rope_theta"] == 1e4);
+    CHECK_FALSE(config.contains("rope_local_base_freq"));
   }
 }
 

@@ -29,6 +29,14 @@ inline constexpr const char* kTurnTemplate =
     "{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
+// Whether GGUF has no architecture for models of this type.
+inline bool is_unknown_to_gguf(std::string_view type) {
+  constexpr std::string_view kTypes[] = {"gptj",     "opt",         "helium", "cwm",
+                                         "lfm3",     "hyperclovax", "mellum", "granite_swa",
+                                         "nanochat", "vaultgemma"};
+  return std::find(std::begin(kTypes), std::end(kTypes), type) != std::end(kTypes);
+}
+
 // The first small config of the models of this type.
 inline io::Json tiny_config(std::string_view type) {
   const auto all = models::find_model_def({{"model_type", type}}).tiny_configs();
@@ -88,7 +96,7 @@ inline void make_sayable(io::Json& config) {
     for (const char* key : {"mamba_proj_bias", "time_step_limit", "linear_inputs_apart"}) {
       config.erase(key);
     }
-  } else if (config.contains("layer_types") && !type.starts_with("qwen")) {
+  } else if (config.contains("layer_types") && type != "ministral" && !type.starts_with("qwen")) {
     const int64_t period = type == "gemma3_text"                   ? 6
                            : type == "gemma2" || type == "gpt_oss" ? 2
                                                                    : 4;
@@ -96,7 +104,7 @@ inline void make_sayable(io::Json& config) {
       config["layer_types"][static_cast<size_t>(i)] =
           (i + 1) % period == 0 ? "full_attention" : "sliding_attention";
     }
-  } else {
+  } else if (type != "ministral") {
     config.erase("layer_types");
     if (type.starts_with("qwen")) config.erase("sliding_window");
   }
@@ -138,7 +146,11 @@ inline void make_sayable(io::Json& config) {
   if (type == "starcoder2") config.erase("use_bias");
   if (type == "olmo" || type == "falcon") config.erase("attention_bias");
   for (const char* key : {"parallel_attn", "scale_attn_weights"}) config.erase(key);
-  if (type == "falcon") config.erase("linear_heads_tiled");
+  if (type == "falcon" || type == "bloom") config.erase("linear_heads_tiled");
+  if (type == "bitnet") {
+    config.update({{"hidden_act", "silu"}, {"tie_word_embeddings", true}});
+    config.erase("attention_bias");
+  }
   if (type == "afmoe") {
     config["mup_enabled"] = true;
     config.erase("attention_bias");
