@@ -51,6 +51,7 @@ void require_training_inputs(const Node& node) {
     }
   }
   if (has_dropout(node)) require_key(node, *node.inputs.back());
+  if (node.attrs.integer("chunk") != 0) shape_error(node, "chunks must be given as segments");
   if (!has_segments(node)) return;
   const Node& segments = *segments_of<graph::NodePtr>(node, node.inputs);
   if (segments.dtype != DType::kI32 || !(segments.shape == Shape{q[0], q[1]}) || q[1] != k[2]) {
@@ -239,6 +240,7 @@ graph::Attrs training_attrs(const AttentionOptions& options, bool segments) {
           {"cap", options.cap},
           {"causal", int64_t{options.causal}},
           {"window", options.window},
+          {"chunk", options.chunk},
           {"segments", int64_t{segments}},
           {"dropout", options.dropout.p},
           {"stream", options.dropout.stream}};

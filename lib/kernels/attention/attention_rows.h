@@ -26,7 +26,8 @@ inline int64_t pitch_of(int64_t head_dim) {
 // The positions that query `token` of batch row b sees.
 inline KeyRange visible(const AttentionArgs& args, int64_t b, int64_t token) {
   if (!args.causal) return {0, args.positions};
-  return causal_range(args.start[b * args.start_stride] + token, args.window, args.positions);
+  const int64_t own = args.start[b * args.start_stride] + token;
+  return causal_range(own, args.window, args.chunk, args.positions);
 }
 
 inline const float* query_row(const AttentionArgs& args, int64_t b, int64_t token, int64_t head) {
