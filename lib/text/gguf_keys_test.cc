@@ -194,23 +194,31 @@ TEST_CASE("a split of words is found under the name that GGUF has for it") {
 }
 
 TEST_CASE("every name that is written is read as the same split") {
-  for (const char* name : {"gpt-2", "smollm", "llama-bpe", "qwen2", "tekken", "gpt-4o",
-                           "deepseek-llm", "tiny_aya", "kimi-k2", "youtu", "exaone-moe", "afmoe"}) {
+  for (const char* name :
+       {"gpt-2", "smollm", "llama-bpe", "qwen2", "tekken", "gpt-4o", "deepseek-llm", "tiny_aya",
+        "kimi-k2", "youtu", "exaone-moe", "afmoe", "superbpe", "laguna"}) {
     const GgufPreTokenizer pre = gguf_pre_tokenizer(name);
     CHECK(gguf_pre_tokenizer_name(*pre.split, pre.ignore_merges) == name);
   }
 }
 
-TEST_CASE("numbers are split from their end for Trinity") {
-  Words words;
-  words.text = "1234567x123y45";
-  words.spans.push_back({0, static_cast<uint32_t>(words.text.size())});
-  gguf_pre_tokenizer("afmoe").split->apply(words);
-  std::vector<std::string> found;
-  for (const auto& span : words.spans) {
-    found.push_back(words.text.substr(span.begin, span.end - span.begin));
-  }
-  CHECK(found == std::vector<std::string>{"1", "234", "567", "x", "123", "y", "45"});
+TEST_CASE("numbers are split from their end for Trinity and SuperBPE") {
+  const auto words_of = [](const char* name, std::string text) {
+    Words words;
+    words.text = std::move(text);
+    words.spans.push_back({0, static_cast<uint32_t>(words.text.size())});
+    gguf_pre_tokenizer(name).split->apply(words);
+    std::vector<std::string> found;
+    for (const auto& span : words.spans) {
+      found.push_back(words.text.substr(span.begin, span.end - span.begin));
+    }
+    return found;
+  };
+  using Pieces = std::vector<std::string>;
+  CHECK(words_of("afmoe", "1234567x123y45") == Pieces{"1", "234", "567", "x", "123", "y", "45"});
+  CHECK(words_of("superbpe", "It's,1234567x!123y45") ==
+        Pieces{"It's,", "1", "234", "567", "x!", "123", "y", "45"});
+  CHECK(words_of("laguna", "a.b12") == Pieces{"a", ".b", "1", "2"});
 }
 
 TEST_CASE(
