@@ -76,6 +76,13 @@ void read_deepseek2(const ArchitectureKeys& keys, Json& config) {
   scaling["mscale"] = scaling["mscale_all_dim"] = 10 * keys.number(kYarnMultiplier);
 }
 
+// Models of other sizes are looked for the rank of queries in. The last is that of Kanana 2 and
+// GigaChat 3.
+bool may_lack_query_rank(const Json& config) {
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  return layers == 26 || layers == 27 || (layers == 48 && config["vocab_size"] == 128256);
+}
+
 void write_deepseek2(const Json& config, const KeyWriter& keys) {
   if (!get_bool(config, "rope_interleaved", true)) {
     cannot_write("deepseek2", "rope_interleave false", "rotate pairs of neighbours");
@@ -83,6 +90,9 @@ void write_deepseek2(const Json& config, const KeyWriter& keys) {
   require_no_bias(config, "attention_bias");
   if (find_value(config, "q_lora_rank") != nullptr) {
     keys.integer(kQueryRank, get_int(config, "q_lora_rank", 1, limits::kDim));
+  } else if (!may_lack_query_rank(config)) {
+    cannot_write("deepseek2", "q_lora_rank null",
+                 "look for it in models of other than 26, 27 layers");
   }
   keys.integer(kRank, get_int(config, "kv_lora_rank", 1, limits::kDim));
   write_dense_layers(config, keys);
