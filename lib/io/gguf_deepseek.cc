@@ -42,6 +42,13 @@ void set_sigmoid_scores(Json& config) {
   config["scoring_func"] = "sigmoid";
 }
 
+// Models of other sizes are looked for the rank of queries in. The last is that of Kanana 2 and
+// GigaChat 3.
+bool may_lack_query_rank(const Json& config) {
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  return layers == 26 || layers == 27 || (layers == 48 && config["vocab_size"] == 128256);
+}
+
 }  // namespace
 
 void read_deepseek2(const ArchitectureKeys& keys, Json& config) {
@@ -74,13 +81,6 @@ void read_deepseek2(const ArchitectureKeys& keys, Json& config) {
   scaling["attention_factor"] = 1.0;
   if (!keys.has(kYarnMultiplier)) return;
   scaling["mscale"] = scaling["mscale_all_dim"] = 10 * keys.number(kYarnMultiplier);
-}
-
-// Models of other sizes are looked for the rank of queries in. The last is that of Kanana 2 and
-// GigaChat 3.
-bool may_lack_query_rank(const Json& config) {
-  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
-  return layers == 26 || layers == 27 || (layers == 48 && config["vocab_size"] == 128256);
 }
 
 void write_deepseek2(const Json& config, const KeyWriter& keys) {
