@@ -229,8 +229,10 @@ TEST_CASE("an adapter is read under the names of the model, its scale from alpha
     config["init_lora_weights"] = init;
     CHECK(contains(refusal(ErrorKind::kUnsupported, read), "changes the model's own weights"));
   }
-  config["init_lora_weights"] = "gaussian";
-  read();
+  for (const char* init : {"gaussian", "mica"}) {
+    config["init_lora_weights"] = init;
+    read();
+  }
   std::filesystem::rename(place + "/adapter_model.safetensors", place + "/adapter_model.bin");
   read();  // an older name, of a file that is told by its content
   io::write_file_atomically(place + "/adapter_model.bin", "\x80\x02}q.");

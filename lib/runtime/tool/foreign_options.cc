@@ -120,6 +120,7 @@ constexpr std::pair<std::string_view, const char*> kRecipeKeys[] = {
     {"fp16", "train.precision"},
     {"gradient_accumulation_steps", "train.micro_batch"},
     {"gradient_checkpointing", "train.activation_checkpointing"},
+    {"init_lora_weights", "lora.init"},
     {"label_smoothing_factor", "train.label_smoothing"},
     {"learning_rate", "optimizer.lr"},
     {"logging_steps", "log.every"},
