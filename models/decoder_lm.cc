@@ -292,6 +292,7 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
     if (layer.experts) used_experts_ = layer.experts->used;
     if (layer.dual_mlp) used_experts_ = layer.dual_mlp->experts.used;
     rotations_.push_back(shape.rotation(i));
+    chunk_ = std::max(chunk_, layer.attention.chunk);
     const int64_t keys_of = shape.keys_of.empty() ? i : shape.keys_of[static_cast<size_t>(i)];
     keys_of_.push_back(static_cast<size_t>(keys_of));
     is_borrowed_.push_back(false);
@@ -359,6 +360,12 @@ Tensor DecoderLm::run_all(const Tensor& tokens, const Tensor& position, nn::KvCa
             cache,
             training.segments};
   };
+  Tensor chunks;
+  if (chunk_ > 0 && cache == nullptr && count > chunk_) {
+    const Tensor row = graph::contiguous(graph::iota(count), DType::kI32);
+    const Tensor rows = graph::expand(graph::reshape(row, {1, count}), tokens.shape());
+    chunks = nn::chunks_of(training.positions.defined() ? training.positions : rows, chunk_);
+  }
   const nn::Pass global = pass_with(&rope_);
   const nn::Pass local = pass_with(local_rope_ ? &*local_rope_ : nullptr);
   const nn::Pass plain = pass_with(nullptr);
@@ -379,6 +386,7 @@ Tensor DecoderLm::run_all(const Tensor& tokens, const Tensor& position, nn::KvCa
     nn::Pass pass = rotation == Rotation::kGlobal  ? global
                     : rotation == Rotation::kLocal ? local
                                                    : plain;
+    pass.chunks = chunks;
     if (layer_embedding_) {
       const auto at = static_cast<int64_t>(i);
       const Shape one = {tokens.dim(0), count, layer_inputs.dim(3)};

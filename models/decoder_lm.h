@@ -161,6 +161,7 @@ class DecoderLm : public CausalLm {
   std::vector<nn::KvCacheShape::Heads> heads_;  // of each layer with keys and values
   std::vector<size_t> keys_of_;                 // of each layer, itself or another
   std::vector<bool> is_borrowed_;               // others attend to what it keeps
+  int64_t chunk_ = 0;                           // of the layers that attend to chunks; 0: none does
   size_t last_to_keep_ = 0;  // the last layer that has keys and values, or a state, of its own
   nn::KvCacheShape::Recurrent recurrent_;
   int64_t latent_dim_ = 0;  // of layers with latent attention, which all layers have or none

@@ -2,15 +2,10 @@
 //
 // Loads Llama 4 Scout (109B-A17B) and Maverick (400B-A17B). Differs from plain Llama by layers,
 // every fourth, that do not rotate queries and keys but scale the queries of long texts; in the
-// others by queries and keys of unit size after rotation (Scout), in pairs of neighbours; and by
-// mixtures of experts in all or every other layer, of which a token goes through one, given what
-// the sigmoid of its router's logit scales, and through one that is there for all.
-//
-// Layers that rotate attend to chunks of attention_chunk_size tokens (iRoPE). Contexts are no
-// longer than that here, so that it makes no difference.
-#include <algorithm>
-
-#include "lib/base/error.h"
+// others by queries and keys of unit size after rotation (Scout), in pairs of neighbours, and by
+// attention to no more than the chunk of attention_chunk_size tokens that a token is in (iRoPE);
+// and by mixtures of experts in all or every other layer, of which a token goes through one, given
+// what the sigmoid of its router's logit scales, and through one that is there for all.
 #include "lib/base/limits.h"
 #include "lib/io/layer_windows.h"
 #include "models/decoder_lm.h"
@@ -18,15 +13,10 @@
 namespace lumen::models {
 namespace llama4 {
 
-nn::SparseMlpShape experts_of_one(const io::Json& json, const nn::DecoderConfig& config) {
+nn::SparseMlpShape scaled_experts(const io::Json& json, const nn::DecoderConfig& config) {
   nn::SparseMlpShape experts = experts_of(json, config, "num_local_experts");
-  if (experts.used != 1) {
-    fail(ErrorKind::kUnsupported, "num_experts_per_tok ", experts.used,
-         " is not supported in Llama 4: what several experts are given is scaled for each");
-  }
   experts.name = "feed_forward";
   experts.router = "router";
-  experts.normalize = true;
   experts.scales_input = true;
   experts.shared = experts.intermediate;
   experts.shared_gate = false;
@@ -34,20 +24,18 @@ nn::SparseMlpShape experts_of_one(const io::Json& json, const nn::DecoderConfig&
 }
 
 std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
-  nn::DecoderConfig config(json);
+  const nn::DecoderConfig config(json);
   const auto number = [&](const char* key, int64_t usual) {
     return io::get_int(json, key, 1, limits::kContext, usual);
   };
-  if (io::find_value(json, "attention_chunk_size") != nullptr) {
-    config.max_position_embeddings =
-        std::min(config.max_position_embeddings,
-                 number("attention_chunk_size", config.max_position_embeddings));
-  }
   nn::LayerShape rotating = plain_layer(config);
   rotating.mlp.name = "feed_forward";
   rotating.mlp.intermediate =
       io::get_int(json, "intermediate_size_mlp", 1, limits::kDim, config.intermediate_size);
   const nn::LayerShape still = rotating;
+  if (io::find_value(json, "attention_chunk_size") != nullptr) {
+    rotating.attention.chunk = number("attention_chunk_size", 0);
+  }
   if (io::get_bool(json, "use_qk_norm", true)) {
     rotating.attention.qk_norm = nn::QkNorm::kHeads;
     rotating.attention.rotates_first = true;
@@ -59,7 +47,7 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
                        return rotates[static_cast<size_t>(i)] ? Rotation::kGlobal : Rotation::kNone;
                      }};
   if (io::expert_count(json) > 0) {
-    shape.layer = with_experts(json, dense, experts_of_one(json, config));
+    shape.layer = with_experts(json, dense, scaled_experts(json, config));
   }
   if (io::get_bool(json, "attn_temperature_tuning", true)) {
     shape.temperature = {.beta = io::get_number(json, "attn_scale", 0, 1e6, 0.1),
@@ -76,7 +64,8 @@ std::vector<io::Json> tiny_configs() {
       {"num_key_value_heads", 2},    {"head_dim", 8},          {"num_local_experts", 2},
       {"num_experts_per_tok", 1},    {"vocab_size", 37},       {"max_position_embeddings", 64},
       {"rms_norm_eps", 1e-5},        {"rope_theta", 5e5},      {"rope_interleaved", true},
-      {"no_rope_layers", {1, 0}},    {"floor_scale", 3},       {"attn_scale", 0.4}};
+      {"no_rope_layers", {1, 0}},    {"floor_scale", 3},       {"attn_scale", 0.4},
+      {"attention_chunk_size", 5}};
   io::Json other = base;
   other.update({{"num_hidden_layers", 4},
                 {"hidden_size", 32},
@@ -84,7 +73,9 @@ std::vector<io::Json> tiny_configs() {
                 {"interleave_moe_layer_step", 2},
                 {"mlp_only_layers", {0, 2}},
                 {"use_qk_norm", false},
-                {"attention_chunk_size", 48},
+                {"num_local_experts", 5},
+                {"num_experts_per_tok", 3},
+                {"attention_chunk_size", nullptr},
                 {"no_rope_layers", {0, 1, 1, 0}}});
   return {base, other};
 }

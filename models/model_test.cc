@@ -408,7 +408,6 @@ TEST_CASE("what a family may say and Lumen does not compute is refused by its ke
   refused("afmoe", "score_func", "softmax");
   refused("afmoe", "route_norm", false);
   refused("afmoe", "n_group", 2);
-  refused("llama4_text", "num_experts_per_tok", 2);
   refused("falcon", "alibi", true);
   refused("falcon", "num_ln_in_parallel_attn", 2);
   refused("bloom", "apply_residual_connection_post_layernorm", true);

@@ -56,6 +56,7 @@ GgufAdapter read_gguf_adapter(const std::string& path) {
     }
     check_kind(file->metadata);
     adapter.architecture = file->metadata.get_string("general.architecture");
+    if (adapter.architecture == "internlm2") adapter.architecture = "llama";  // by another name
     adapter.alpha = file->metadata.get_number(kAlpha, 0);
     if (!std::isfinite(adapter.alpha)) {
       fail(ErrorKind::kMalformed, kAlpha, " is ", adapter.alpha, ", expected a finite number");

@@ -37,6 +37,17 @@ TEST_CASE("an adapter in GGUF is read under Hugging Face's names") {
                  "this is a LoRA adapter, not a whole model"));
 }
 
+TEST_CASE("an adapter in GGUF to an InternLM2 is one to the Llama that it is") {
+  const std::string path = testing::temporary_directory() + "/a.gguf";
+  GgufWriter writer;
+  set_gguf_adapter({"internlm2", 12, {}, {}}, writer);
+  writer.add("blk.3.attn_q.weight.lora_a", Array::from<float>(std::vector<float>(8, 1), {2, 4}));
+  writer.write(path);
+  const GgufAdapter adapter = read_gguf_adapter(path);
+  CHECK(adapter.architecture == "llama");
+  CHECK(adapter.tensors.contains("model.layers.3.self_attn.q_proj.lora_A.weight"));
+}
+
 TEST_CASE("an adapter whose alpha is no number is damaged") {
   const std::string path = testing::temporary_directory() + "/a.gguf";
   for (const float alpha : {INFINITY, NAN}) {

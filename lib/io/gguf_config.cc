@@ -221,7 +221,9 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
     keys.integer(kLength, attends ? get_int(config, length, 1, limits::kDim) : 0);
   }
   if (form == LayerKeys::kAlike || latent) {
-    keys.integer(kKvHeads, get_int(config, "num_key_value_heads", 1, limits::kHeads));
+    // Of latent attention each head has keys of its own, whatever is said.
+    const char* const count = latent ? "num_attention_heads" : "num_key_value_heads";
+    keys.integer(kKvHeads, get_int(config, count, 1, limits::kHeads));
   }
   keys.number(epsilon_key(architecture), get_number(config, "rms_norm_eps", 0, 1));
   const auto rotary_dim =

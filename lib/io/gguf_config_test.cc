@@ -99,6 +99,15 @@ TEST_CASE("which layers have a window is read from flags or a period, if a file 
       return open_model(path).config["layer_types"];
     };
     CHECK(opened(nullptr) == config["layer_types"]);
+    const Json usually = config["layer_types"];
+    for (const int64_t period : {1, 2, 4}) {  // of none, some and all
+      config["layer_types"] = periodic_layer_types(3, period);
+      CHECK(opened(nullptr) == config["layer_types"]);
+    }
+    config["layer_types"] = others;
+    CHECK(testing::contains(testing::refusal(ErrorKind::kUnsupported, [&] { opened(nullptr); }),
+                            "which cannot be written as GGUF"));
+    config["layer_types"] = usually;
     const GgufWriter::Value flags = std::vector<bool>{false, true, false}, period = 1u;
     CHECK(opened(&flags) == others);
     CHECK(opened(&period) == periodic_layer_types(3, 1));

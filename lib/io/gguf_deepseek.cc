@@ -43,9 +43,12 @@ void set_sigmoid_scores(Json& config) {
   config["scoring_func"] = "sigmoid";
 }
 
-}  // namespace
-
-namespace {
+// Models of other sizes are looked for the rank of queries in. The last is that of Kanana 2 and
+// GigaChat 3.
+bool may_lack_query_rank(const Json& config) {
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  return layers == 26 || layers == 27 || (layers == 48 && config["vocab_size"] == 128256);
+}
 
 // Sizes of latent attention. `key_dim` is of heads, and not all of it rotates.
 void read_latent_sizes(const ArchitectureKeys& keys, int64_t key_dim, int64_t value_dim,
@@ -138,6 +141,10 @@ void read_deepseek2(const ArchitectureKeys& keys, Json& config) {
 void write_deepseek2(const Json& config, const KeyWriter& keys) {
   if (!get_bool(config, "rope_interleaved", true)) {
     cannot_write("deepseek2", "rope_interleave false", "rotate pairs of neighbours");
+  }
+  if (find_value(config, "q_lora_rank") == nullptr && !may_lack_query_rank(config)) {
+    cannot_write("deepseek2", "q_lora_rank null",
+                 "look for it in models of other than 26, 27 layers");
   }
   write_latent_ranks(config, keys);
   write_dense_layers(config, keys);

@@ -143,6 +143,10 @@ void read_dots1(const ArchitectureKeys& keys, Json& config) {
 
 void write_dots1(const Json& config, const KeyWriter& keys) {
   require_windows(config, "dots1", nullptr);
+  if (config["num_key_value_heads"] != config["num_attention_heads"]) {
+    cannot_write("dots1", "another num_key_value_heads than num_attention_heads",
+                 "look for as many keys as queries");
+  }
   require_own_output(config);
   require_no_bias(config, "attention_bias");
   if (get_int(config, "n_shared_experts", 0, limits::kExperts, 0) == 0) {
@@ -171,7 +175,10 @@ void write_afmoe(const Json& config, const KeyWriter& keys) {
   if (!get_bool(config, "mup_enabled", false)) {
     cannot_write("afmoe", "mup_enabled false", "scale embeddings");
   }
-  write_windows(config, keys, kAfmoePeriod);
+  // All layers rotate there but every 4th, whichever have a window.
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  require_windows(config, "afmoe", periodic_layer_types(layers, kAfmoePeriod));
+  write_window(config, keys);
   write_dense_layers(config, keys);
   write_grouped_experts(config, /*sigmoid=*/true, keys);
 }
@@ -356,8 +363,10 @@ void read_llama4(const ArchitectureKeys& keys, Json& config) {
 
 void write_llama4(const Json& config, const KeyWriter& keys) {
   constexpr const char* kName = "llama4";
-  for (const char* key : {"attention_chunk_size", "floor_scale"}) {
-    if (const int64_t found = get_int(config, key, 1, limits::kContext, kLlama4Chunk);
+  // A chunk that is null is none, and no floor_scale the usual one.
+  for (const auto& [key, absent] :
+       {std::pair("attention_chunk_size", int64_t{0}), {"floor_scale", kLlama4Chunk}}) {
+    if (const int64_t found = get_int(config, key, 1, limits::kContext, absent);
         found != kLlama4Chunk) {
       cannot_write(kName, str(key, " ", found), str("take it for ", kLlama4Chunk));
     }

@@ -13,6 +13,7 @@
 namespace lumen::io {
 namespace {
 
+constexpr const char* kInstead = "; a Hugging Face directory keeps it";
 constexpr const char* kConvTaps = "shortconv.l_cache";
 
 // --- What only one architecture has ------------------------------------------------------------
@@ -57,6 +58,9 @@ void read_gpt_oss(const ArchitectureKeys& keys, Json& config) {
 }
 
 void write_gpt_oss(const Json& config, const KeyWriter& keys) {
+  if (!get_bool(config, "attention_bias", true)) {
+    cannot_write("gpt-oss", "attention_bias false", "look for such biases");
+  }
   write_windows(config, keys, kGptOssPeriod);
   write_experts(config, "num_local_experts", "intermediate_size", keys);
   for (const Usual& number : kGptOssGate) {
@@ -153,7 +157,9 @@ void read_exaone_moe(const ArchitectureKeys& keys, Json& config) {
 void write_exaone_moe(const Json& config, const KeyWriter& keys) {
   const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
   require_own_output(config);
-  require_windows(config, "exaone-moe", periodic_layer_types(layers, kExaonePeriod));
+  if (find_value(config, "sliding_window") == nullptr) {
+    require_windows(config, "exaone-moe", periodic_layer_types(layers, kExaonePeriod));
+  }
   write_window(config, keys);
   keys.set(kWindowPattern, windowed_layers(config));
   const int64_t shared = get_int(config, "n_shared_experts", 0, limits::kExperts, 0);
@@ -191,6 +197,29 @@ void read_lfm2(const ArchitectureKeys& keys, Json& config) {
 
 void read_glm4(const ArchitectureKeys&, Json& config) {
   say_rotary_factor(config);
+}
+
+// Readers of these look for queries as wide as the hidden states; those of others go by the key.
+constexpr std::string_view kWholeQueries[] = {
+    "bailingmoe2", "chatglm", "cohere2", "command-r", "exaone4", "lfm2",  "lfm2moe",  "nemotron",
+    "olmo",        "olmo2",   "phi2",    "phi3",      "phimoe",  "qwen2", "qwen2moe", "starcoder2"};
+// Readers of these know no bias of what attention gives, which attention_bias is of too.
+constexpr std::string_view kNoAttentionBiases[] = {"falcon-h1",  "gemma",  "gemma2",   "gemma3",
+                                                   "olmo2",      "qwen3",  "qwen3moe", "qwen3vl",
+                                                   "qwen3vlmoe", "smollm3"};
+
+void require_usual_attention(const Json& config, std::string_view architecture) {
+  const auto is_one_of = [&](const auto& names) {
+    return std::find(std::begin(names), std::end(names), architecture) != std::end(names);
+  };
+  if (is_one_of(kNoAttentionBiases)) require_no_bias(config, "attention_bias");
+  if (!is_one_of(kWholeQueries)) return;
+  const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
+  const int64_t head_dim = get_int(config, "head_dim", 1, limits::kDim);
+  const int64_t hidden = get_int(config, "hidden_size", 1, limits::kDim);
+  if (heads * head_dim == hidden) return;
+  cannot_write(architecture, str(heads, " heads of ", head_dim, " numbers"),
+               str("look for as many as hidden_size, ", hidden));
 }
 
 void write_exaone(const Json& config, const KeyWriter&) {
@@ -251,6 +280,7 @@ void write_apertus(const Json& config, const KeyWriter&) {
 void write_no_more(const Json&, const KeyWriter&) {}
 
 void write_smollm3(const Json& config, const KeyWriter&) {
+  require_no_bias(config, "mlp_bias");
   require_windows(config, "smollm3", nullptr);
   require_usual_rotation(config, "smollm3");
 }
@@ -419,12 +449,21 @@ void write_window(const Json& config, const KeyWriter& keys) {
   keys.integer(kWindow, get_int(config, "sliding_window", 1, limits::kContext));
 }
 
-void write_windows(const Json& config, const KeyWriter& keys, int64_t period) {
+void write_windows(const Json& config, const KeyWriter& keys, int64_t usual) {
   const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
-  const bool windowed = find_value(config, "sliding_window") != nullptr;
-  require_windows(config, gguf_architecture(config),
-                  windowed ? periodic_layer_types(layers, period) : Json(nullptr));
+  if (find_value(config, "sliding_window") == nullptr) {
+    return require_windows(config, gguf_architecture(config), nullptr);
+  }
+  // The usual period is not said. One beyond the last layer is windows in all.
+  const Json types = layer_types_of(windowed_layers(config));
+  int64_t period = usual;
+  for (int64_t other = 1; other <= layers + 1; ++other) {
+    if (types == periodic_layer_types(layers, period)) break;
+    period = other;
+  }
+  require_windows(config, gguf_architecture(config), periodic_layer_types(layers, period));
   write_window(config, keys);
+  if (period != usual) keys.integer(kWindowPattern, period);
 }
 
 void write_no_windows(const Json& config, const KeyWriter&) {
@@ -439,7 +478,7 @@ void require_windows(const Json& config, std::string_view architecture, const Js
     fail(ErrorKind::kUnsupported, "layer ", i, " has ",
          windows[i] > 0 ? str("a sliding window of ", windows[i], " tokens")
                         : std::string("no sliding window"),
-         ", which cannot be written as GGUF for ", architecture);
+         ", which cannot be written as GGUF for ", architecture, kInstead);
   }
 }
 
@@ -491,7 +530,7 @@ void leave_out_guessing_layers(const ArchitectureKeys& keys, Json& config) {
 
 void cannot_write(std::string_view architecture, std::string_view what, std::string_view why) {
   fail(ErrorKind::kUnsupported, what, " cannot be written as GGUF for ", architecture,
-       ", whose readers ", why);
+       ", whose readers ", why, kInstead);
 }
 
 void read_family_keys(std::string_view architecture, const ArchitectureKeys& keys, Json& config) {
@@ -500,6 +539,7 @@ void read_family_keys(std::string_view architecture, const ArchitectureKeys& key
 
 void write_family_keys(std::string_view architecture, const Json& config, const KeyWriter& keys) {
   require_activation(config, architecture);
+  require_usual_attention(config, architecture);
   own_of(architecture).write(config, keys);
 }
 

@@ -137,10 +137,11 @@ int64_t read_window(const ArchitectureKeys& keys, int64_t unsaid = 0);
 Json read_layer_types(const ArchitectureKeys& keys, int64_t layers, int64_t period);
 // The window and the layers of a model that may have one; whether there is one.
 bool read_windows(const ArchitectureKeys& keys, int64_t period, Json& config, int64_t unsaid = 0);
-// The window that a config names, if any; of layers that have it but every `period`-th, or none at
-// all; of none. The last two throw Error(kUnsupported) for other layers, as require_windows.
+// The window that a config names, if any; of layers that have it but every n-th, and n where it is
+// not the `usual` one, or of none at all; of none. The last two throw Error(kUnsupported) for other
+// layers, as require_windows.
 void write_window(const Json& config, const KeyWriter& keys);
-void write_windows(const Json& config, const KeyWriter& keys, int64_t period);
+void write_windows(const Json& config, const KeyWriter& keys, int64_t usual);
 WriteFamily write_no_windows;
 // Throws Error(kUnsupported) unless all layers rotate but every 4th.
 void require_usual_rotation(const Json& config, std::string_view architecture);

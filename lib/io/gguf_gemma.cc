@@ -53,9 +53,10 @@ void read_gemma2(const ArchitectureKeys& keys, Json& config) {
 }
 
 void write_gemma2(const Json& config, const KeyWriter& keys) {
-  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
-  require_windows(config, "gemma2", periodic_layer_types(layers, kGemma2Period));
-  write_window(config, keys);
+  if (find_value(config, "sliding_window") == nullptr) {
+    cannot_write("gemma2", "sliding_window null", str("take it for ", kGemma2Window));
+  }
+  write_windows(config, keys, kGemma2Period);
   require_query_scalar(config);
   for (const Usual& cap : kCaps) {
     if (find_value(config, cap.key) == nullptr) {

@@ -94,9 +94,10 @@ void read_cohere2(const ArchitectureKeys& keys, Json& config) {
 
 void write_cohere2(const Json& config, const KeyWriter& keys) {
   write_any_cohere(config, keys);
-  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
-  require_windows(config, "cohere2", periodic_layer_types(layers, kCoherePeriod));
-  write_window(config, keys);
+  if (find_value(config, "sliding_window") == nullptr) {
+    cannot_write("cohere2", "sliding_window null", "look for a window");
+  }
+  write_windows(config, keys, kCoherePeriod);
 }
 
 void read_nemotron(const ArchitectureKeys&, Json& config) {

@@ -18,19 +18,9 @@ constexpr std::pair<std::string_view, std::string_view> kParts[] = {
     {".attention.wo.", ".self_attn.o_proj."},         {".attention_norm.", ".input_layernorm."},
     {".ffn_norm.", ".post_attention_layernorm."},     {".feed_forward.w1.", ".mlp.gate_proj."},
     {".feed_forward.w3.", ".mlp.up_proj."},           {".feed_forward.w2.", ".mlp.down_proj."}};
-constexpr std::string_view kAll = ".attention.wqkv.";
+constexpr std::string_view kAll = ".attention.wqkv.", kFactorOfAll = ".lora_A.weight";
 constexpr std::array<std::string_view, 3> kEach = {".self_attn.q_proj.", ".self_attn.k_proj.",
                                                    ".self_attn.v_proj."};
-
-// `name` with the first of these parts by Llama's name; those at the beginning only there.
-std::string llama_name(std::string name) {
-  for (const auto& [own, llama] : kParts) {
-    const size_t at = name.find(own);
-    if (at == name.npos || (own[0] != '.' && at != 0)) continue;
-    return name.replace(at, own.size(), llama);
-  }
-  return name;
-}
 
 // Of `all` [groups · (queries + 2) · …] the rows of the heads from `first` to `end` of each group.
 Array heads_of(const Array& all, int64_t groups, int64_t in_group, int64_t first, int64_t end) {
@@ -63,6 +53,23 @@ Json internlm2_as_llama(Json config) {
   return config;
 }
 
+// Those of kParts that do not begin with a dot are at the beginning of a name.
+std::vector<std::string> internlm2_names_as_llama(std::string_view name) {
+  if (const size_t at = name.find(kAll); at != name.npos) {
+    std::vector<std::string> names;
+    for (const std::string_view part : kEach) {
+      names.push_back(std::string(name).replace(at, kAll.size(), part));
+    }
+    return names;
+  }
+  for (const auto& [own, llama] : kParts) {
+    const size_t at = name.find(own);
+    if (at == name.npos || (own[0] != '.' && at != 0)) continue;
+    return {std::string(name).replace(at, own.size(), llama)};
+  }
+  return {std::string(name)};
+}
+
 NamedArrays internlm2_as_llama(const Json& config, NamedArrays tensors) {
   const auto size = [&](const char* key, int64_t most) { return get_int(config, key, 1, most); };
   const int64_t heads = size("num_attention_heads", limits::kHeads);
@@ -74,9 +81,9 @@ NamedArrays internlm2_as_llama(const Json& config, NamedArrays tensors) {
     if (!is_new) fail(ErrorKind::kMalformed, "tensor ", quoted(at->first), " is there twice");
   };
   for (auto& [name, array] : tensors) {
-    const size_t at = name.find(kAll);
-    if (at == name.npos) {
-      add(llama_name(name), std::move(array));
+    const std::vector<std::string> names = internlm2_names_as_llama(name);
+    if (names.size() == 1 || name.ends_with(kFactorOfAll)) {
+      for (const std::string& own : names) add(own, array);
       continue;
     }
     const int64_t rows = array.shape().rank() == 0 ? 0 : array.shape()[0];
@@ -86,9 +93,8 @@ NamedArrays internlm2_as_llama(const Json& config, NamedArrays tensors) {
     }
     const std::pair<int64_t, int64_t> parts[] = {
         {0, queries}, {queries, queries + 1}, {queries + 1, in_group}};
-    for (size_t i = 0; i < kEach.size(); ++i) {
-      add(std::string(name).replace(at, kAll.size(), kEach[i]),
-          heads_of(array, groups, in_group, parts[i].first, parts[i].second));
+    for (size_t i = 0; i < names.size(); ++i) {
+      add(names[i], heads_of(array, groups, in_group, parts[i].first, parts[i].second));
     }
   }
   return result;

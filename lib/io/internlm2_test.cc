@@ -66,5 +66,26 @@ TEST_CASE("an InternLM2's queries, keys and values are taken apart") {
         "tensor 'model.layers.7.self_attn.q_proj.weight' is there twice");
 }
 
+TEST_CASE("an adapter to an InternLM2 is read as one to the Llama that it is") {
+  const Json config = {{"num_attention_heads", 4}, {"num_key_value_heads", 2}};
+  const std::string layer = "model.layers.7.", own = layer + "attention.wqkv.";
+  const NamedArrays apart = internlm2_as_llama(config, {{own + "lora_A.weight", rows(3)},
+                                                        {own + "lora_B.weight", rows(8)},
+                                                        {own + "lora_magnitude_vector", rows(8)},
+                                                        {"output.lora_A.weight", rows(3)}});
+  REQUIRE(apart.size() == 10);
+  CHECK(apart.contains("lm_head.lora_A.weight"));
+  const std::vector<float> of_heads[] = {{0, 1, 4, 5}, {2, 6}, {3, 7}};
+  for (size_t i = 0; i < 3; ++i) {
+    const std::string part = str(layer, "self_attn.", "qkv"[i], "_proj.");
+    CHECK(numbers(apart.at(part + "lora_A.weight")) == std::vector<float>{0, 1, 2});
+    CHECK(numbers(apart.at(part + "lora_B.weight")) == of_heads[i]);
+    CHECK(numbers(apart.at(part + "lora_magnitude_vector")) == of_heads[i]);
+    CHECK(internlm2_names_as_llama(own)[i] == part);
+  }
+  CHECK(internlm2_names_as_llama("model.layers.7.mlp.up_proj.") ==
+        std::vector<std::string>{"model.layers.7.mlp.up_proj."});
+}
+
 }  // namespace
 }  // namespace lumen::io

@@ -19,9 +19,10 @@ struct KvView {
 
 // out[b,t,h] = softmax_p(c(scale · q[b,t,h]·k[s,h/g,p])) · v[s,h/g,p] over the positions p that
 // query t sees, with s = slots[b] and c(x) = x or, with a cap, cap · tanh(x / cap). Query t stands
-// at position start[b] + t. Causal: p ≤ start[b] + t; with window w > 0 also p > start[b] + t − w.
-// Not causal: all of [0, positions). g = heads / kv_heads. With sinks (Xiao et al. 2023; gpt-oss)
-// exp(sinks[h]) joins what the softmax divides by, and nothing else: weights add up to less than 1.
+// at position start[b] + t. Causal: p ≤ start[b] + t; with window w > 0 also p > start[b] + t − w,
+// with a chunk c > 0 also p ≥ ⌊(start[b] + t) / c⌋ · c (Llama 4). Not causal: all of
+// [0, positions). g = heads / kv_heads. With sinks (Xiao et al. 2023; gpt-oss) exp(sinks[h]) joins
+// what the softmax divides by, and nothing else: weights add up to less than 1.
 // With a max_bias, 8 in most models, there is added to c(…) what linear_bias.h says.
 struct AttentionArgs {
   int64_t batch, tokens, heads, kv_heads, head_dim;
@@ -31,6 +32,7 @@ struct AttentionArgs {
   const int32_t* slots;  // [batch]: the batch row of k and v that each reads; null: its own
   bool causal;
   int64_t window;  // 0: no window
+  int64_t chunk;   // 0: no chunks
   float scale;
   float cap;           // 0: none
   float max_bias;      // 0: none

@@ -247,6 +247,25 @@ TEST_CASE("attention keeps to its window") {
   }
 }
 
+TEST_CASE("attention keeps to its chunk") {
+  for (const DType dtype : {DType::kF32, DType::kF16}) {
+    for (const int64_t chunk : {1, 7, 64, 100, 1000}) {
+      for (const auto& [tokens, start] :
+           {std::pair<int64_t, int64_t>{1, 400}, {1, 399}, {kFewTokens, 390}, {150, 90}}) {
+        check({.batch = 1,
+               .tokens = tokens,
+               .heads = 4,
+               .kv_heads = 2,
+               .head_dim = 32,
+               .start = start,
+               .window = chunk == 100 ? 30 : 0,
+               .chunk = chunk,
+               .dtype = dtype});
+      }
+    }
+  }
+}
+
 TEST_CASE("attention without a causal mask sees every position") {
   for (int64_t tokens : {1, 5, 70}) {
     check({.batch = 2,
@@ -299,12 +318,13 @@ TEST_CASE("attention gives each token of a prompt what decoding gives it") {
 // Drafts are verified many at a time: what comes out must be what decoding gives, to the bit.
 TEST_CASE("attention gives a few tokens the bits that each gets alone") {
   Philox random(8);
-  for (const auto& [start, window, dtype, cap] :
-       {std::tuple<int64_t, int64_t, DType, float>{0, 0, DType::kF32, 0},
-        {250, 0, DType::kF16, 0},
-        {1020, 0, DType::kQ8_0, 0},
-        {4090, 0, DType::kF16, 1},
-        {300, 70, DType::kF32, 1}}) {
+  for (const auto& [start, window, chunk, dtype, cap] :
+       {std::tuple<int64_t, int64_t, int64_t, DType, float>{0, 0, 0, DType::kF32, 0},
+        {250, 0, 0, DType::kF16, 0},
+        {1020, 0, 0, DType::kQ8_0, 0},
+        {4090, 0, 0, DType::kF16, 1},
+        {300, 70, 0, DType::kF32, 1},
+        {1195, 0, 600, DType::kF16, 0}}) {
     Problem few{.batch = 2,
                 .tokens = kFewTokens,
                 .heads = 6,
@@ -312,6 +332,7 @@ TEST_CASE("attention gives a few tokens the bits that each gets alone") {
                 .head_dim = 32,
                 .start = start,
                 .window = window,
+                .chunk = chunk,
                 .dtype = dtype,
                 .cap = cap};
     few.fill(random);

@@ -87,6 +87,12 @@ DecoderConfig::DecoderConfig(const io::Json& config)
   }
 }
 
+Tensor chunks_of(const Tensor& positions, int64_t chunk) {
+  const Tensor at = graph::contiguous(positions, DType::kF32);
+  const Tensor begins = ops::equal(ops::mod(at, static_cast<double>(chunk)), graph::scalar(0));
+  return graph::contiguous(ops::cumsum(begins, 1), DType::kI32);
+}
+
 Tensor last_tokens(const Tensor& x, int64_t count) {
   const int64_t tokens = x.dim(1);
   return count == tokens ? x : graph::slice(x, 1, tokens - count, tokens);
@@ -185,13 +191,17 @@ Tensor SelfAttention::operator()(const Tensor& given, const Pass& pass, int64_t 
     add_to_cache(pass, layer, kv.k, kv.v);
     if (pass.attended != nullptr) *pass.attended = kv;
   }
+  // Of whole rows chunks are documents, if there is more than one.
+  const bool in_rows = pass.cache == nullptr && pass.asked == 0;
+  const bool cut = shape_.chunk > 0 && in_rows && pass.chunks.defined();
   const ops::AttentionOptions options = {
       .scale = shape_.scale.value_or(1 / std::sqrt(static_cast<double>(dim))),
       .cap = shape_.cap,
       .max_bias = shape_.max_bias,
       .causal = true,
       .window = shape_.window,
-      .segments = pass.segments,
+      .chunk = in_rows ? 0 : shape_.chunk,
+      .segments = cut ? pass.chunks : pass.segments,
       .sinks = sinks_,
       .slots = pass.slots(),
       .dropout = attention_dropout(shape_.dropout),

@@ -60,6 +60,9 @@ struct Pass {
   const Rope* rope;          // null: no rotation
   KvCache* cache = nullptr;  // null: attend among the given tokens only
   Tensor segments;           // int32 [batch, tokens]: documents of a packed row; may be undefined
+  // Likewise, without a cache: documents cut into the chunks of layers with some
+  // (AttentionShape::chunk); undefined where none is longer than a chunk.
+  Tensor chunks{};
   Tensor* router_logits = nullptr;  // where a sparse layer puts its router's; null: nowhere
   // Where a layer puts its keys and values for others, or finds another's
   // (AttentionShape::borrows); null: nowhere.
@@ -78,6 +81,10 @@ struct Pass {
   // The cache rows that the batch uses; undefined: its own.
   Tensor slots() const { return cache ? cache->slots() : Tensor(); }
 };
+
+// Documents, whose `positions` (int32 [batch, tokens]) are from 0 on, cut into chunks of `chunk`
+// tokens, as Pass::chunks.
+Tensor chunks_of(const Tensor& positions, int64_t chunk);
 
 // The last `count` of x [batch, tokens, …].
 Tensor last_tokens(const Tensor& x, int64_t count);
@@ -122,6 +129,7 @@ struct AttentionShape {
   double max_bias = 0;                 // as of ops::AttentionOptions
   bool sinks = false;                  // a parameter per head (ops::AttentionOptions::sinks)
   int64_t window = 0;                  // 0: all positions
+  int64_t chunk = 0;                   // as of ops::AttentionOptions
   double dropout = 0;                  // of the weights, while training
 };
 

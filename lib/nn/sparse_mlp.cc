@@ -109,8 +109,26 @@ Tensor SparseMlp::mixed_sparsely(const Tensor& x, const Tensor& logits) const {
   return ops::mul(y, graph::reshape(ops::sum(weights, -1), per_token));
 }
 
+// What each of the chosen is given is its own: they are one expert each, one after the other.
+Tensor SparseMlp::of_scaled(const Tensor& x, const Tensor& logits) const {
+  ops::ExpertsOptions one = options_;
+  one.used = 1;
+  one.normalize = true;
+  Tensor left = logits, sum;  // the logits of those that are not chosen yet
+  for (int64_t i = 0; i < shape_.used; ++i) {
+    const Tensor given = ops::mul(x, ops::sigmoid(ops::amax(left, {-1}, true)));
+    const Tensor y = ops::experts(given, left, gate_, up_, down_, one);
+    sum = sum.defined() ? ops::add(sum, y) : y;
+    if (i + 1 < shape_.used) {
+      left = ops::where(ops::to_bool(ops::chosen_experts(left, 1)), kNever, left);
+    }
+  }
+  return sum;
+}
+
 Tensor SparseMlp::routed(const Tensor& x, const Tensor& logits) const {
   const ExpertChoice& choice = shape_.choice;
+  if (shape_.scales_input) return of_scaled(x, logits);
   if (choice.jitter > 0) return mixed_sparsely(x, logits);
   const bool bounds_sum = shape_.normalize && (choice.added > 0 || choice.least > 0);
   const bool corrected = correction_.defined();
@@ -142,8 +160,7 @@ Tensor SparseMlp::with_router(const Tensor& x, const Tensor& given, Tensor* rout
   const Tensor logits = router_(given);
   if (router_logits != nullptr) *router_logits = logits;
   const Tensor in = to_latent_ ? (*to_latent_)(x) : x;
-  Tensor y = routed(
-      shape_.scales_input ? ops::mul(in, ops::sigmoid(ops::amax(logits, {-1}, true))) : in, logits);
+  Tensor y = routed(in, logits);
   if (from_latent_) y = (*from_latent_)(y);
   if (!shared_) return y;
   const Tensor shared = std::visit([&](const auto& mlp) { return mlp(x); }, *shared_);

@@ -37,8 +37,8 @@ struct SparseMlpShape {
   int64_t hidden, intermediate, experts, used;
   bool normalize = false;       // the probabilities of the chosen add up to 1
   bool biases = false;          // of all experts' gates, ups and downs, and of the router
-  bool scales_input = false;    // the one that is used is given x times the sigmoid of the largest
-                                // logit, and is not weighted (Llama 4)
+  bool scales_input = false;    // a chosen one is given x times the sigmoid of its logit, and what
+                                // it gives is not weighted (Llama 4)
   double alpha = 0, limit = 0;  // as of ops::ExpertsOptions
   bool gelu = false;            // likewise
   bool gated = true;    // false: experts and the shared one are down(relu(up x)²) (Nemotron 3)
@@ -80,6 +80,7 @@ class SparseMlp {
  private:
   Tensor routed(const Tensor& x, const Tensor& logits) const;
   Tensor mixed_sparsely(const Tensor& x, const Tensor& logits) const;
+  Tensor of_scaled(const Tensor& x, const Tensor& logits) const;
 
   SparseMlpShape shape_;
   Linear router_;

@@ -57,6 +57,7 @@ void run_attention(const KernelCall& call) {
   auto args = attention_sizes<kernels::AttentionArgs>(*call.node);
   args.start = position.as<const int32_t>();
   args.start_stride = position.shape[0] == 1 ? 0 : 1;
+  args.chunk = call.node->attrs.integer("chunk");
   if (has_sinks(*call.node)) args.sinks = call.inputs[4].as<const float>();
   if (const Operand* slots = slots_of<Operand>(*call.node, call.inputs)) {
     check_slots(*slots, call.inputs[1].shape[0]);
@@ -114,6 +115,8 @@ std::vector<OpCase> attention_cases() {
     add_case(str(name(dtype), " prefill"), {1, 5, 4, 32}, {dtype, {1, 4, 9, 32}}, {}, 5e-6);
   }
   add_case("window", {1, 6, 2, 8}, f32({1, 1, 9, 8}), {.window = 3}, 5e-6);
+  add_case("chunks", {1, 6, 2, 32}, {DType::kF16, {1, 1, 9, 32}}, {.window = 3, .chunk = 4}, 1e-3);
+  add_case("chunks, 40 tokens", {1, 40, 2, 32}, {DType::kF16, {1, 1, 50, 32}}, {.chunk = 7}, 1e-3);
   add_case("not causal", {1, 3, 2, 8}, f32({1, 2, 7, 8}), {.causal = false}, 5e-6);
   for (const int64_t tokens : {1, 40}) {
     add_case(str("cap, ", tokens, " tokens"), {1, tokens, 4, 32}, {DType::kF16, {1, 2, 50, 32}},
@@ -182,10 +185,12 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
   std::vector<Tensor> inputs = {q, k, v, position};
   if (options.sinks.defined()) inputs.push_back(options.sinks);
   if (options.slots.defined()) inputs.push_back(options.slots);
-  graph::Attrs attrs = {
-      {"scale", options.scale},       {"cap", options.cap},
-      {"max_bias", options.max_bias}, {"causal", int64_t{options.causal}},
-      {"window", options.window},     {"sinks", int64_t{options.sinks.defined()}}};
+  graph::Attrs attrs = {{"scale", options.scale},
+                        {"cap", options.cap},
+                        {"causal", int64_t{options.causal}},
+                        {"window", options.window},
+                        {"chunk", options.chunk},
+                        {"sinks", int64_t{options.sinks.defined()}}};
   if (options.bf16) graph::set_bf16(attrs);
   return record(kAttention, inputs, std::move(attrs));
 }

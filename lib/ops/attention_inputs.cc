@@ -127,6 +127,10 @@ Tensor visible_scores(const graph::Attrs& attrs, const Tensor& q, const Tensor& 
     if (const int64_t window = attrs.integer("window")) {
       visible = mul(visible, less_than(sub(at, graph::scalar(static_cast<float>(window))), key));
     }
+    if (const int64_t chunk = attrs.integer("chunk")) {
+      const Tensor first = sub(at, mod(at, static_cast<double>(chunk)));
+      visible = mul(visible, sub(graph::scalar(1), less_than(key, first)));
+    }
   }
   if (segments.defined()) {
     const Tensor own = graph::contiguous(segments, DType::kF32);

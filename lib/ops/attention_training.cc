@@ -51,6 +51,7 @@ void require_training_inputs(const Node& node) {
     }
   }
   if (has_dropout(node)) require_key(node, *node.inputs.back());
+  if (node.attrs.integer("chunk") != 0) shape_error(node, "chunks must be given as segments");
   if (!has_segments(node)) return;
   const Node& segments = *segments_of<graph::NodePtr>(node, node.inputs);
   if (segments.dtype != DType::kI32 || !(segments.shape == Shape{q[0], q[1]}) || q[1] != k[2]) {
@@ -235,10 +236,11 @@ graph::Cost attention_backward_cost(const Node& node) {
 }
 
 graph::Attrs training_attrs(const AttentionOptions& options, bool segments) {
-  return {{"scale", options.scale},       {"cap", options.cap},
-          {"max_bias", options.max_bias}, {"causal", int64_t{options.causal}},
-          {"window", options.window},     {"segments", int64_t{segments}},
-          {"dropout", options.dropout.p}, {"stream", options.dropout.stream}};
+  return {{"scale", options.scale},          {"cap", options.cap},
+          {"max_bias", options.max_bias},    {"causal", int64_t{options.causal}},
+          {"window", options.window},        {"chunk", options.chunk},
+          {"segments", int64_t{segments}},   {"dropout", options.dropout.p},
+          {"stream", options.dropout.stream}};
 }
 
 struct TrainingCase {

@@ -469,6 +469,9 @@ struct AttentionOptions {
   double max_bias = 0;
   bool causal = true;
   int64_t window = 0;  // see only the last `window` positions; 0: all
+  // See only those from the last multiple of this on, the own chunk (Llama 4); 0: all. Not for
+  // training, where chunks are segments.
+  int64_t chunk = 0;
   // int32 [batch, tokens]: a query sees only keys of its own segment; undefined: all are one.
   Tensor segments = {};
   // float32 [heads]: a score beside those of the positions, which has no value: weights add up to

@@ -116,9 +116,9 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
       "layer 0 has no sliding window, which cannot be written as GGUF for gemma3"));
   CHECK(contains(refused("gemma3_text", {{"query_pre_attn_scalar", 20}}),
                  "query_pre_attn_scalar 20 cannot be written as GGUF, where it is 16"));
-  CHECK(contains(
-      refused("gemma2", {{"layer_types", {"full_attention", "full_attention", "full_attention"}}}),
-      "layer 0 has no sliding window, which cannot be written as GGUF for gemma2"));
+  CHECK(contains(refused("gemma2", {{"layer_types",
+                                     {"full_attention", "sliding_attention", "full_attention"}}}),
+                 "layer 0 has no sliding window, which cannot be written as GGUF for gemma2"));
   CHECK(
       contains(refused("gemma2", {{"attn_logit_softcapping", nullptr}}),
                "attn_logit_softcapping null cannot be written as GGUF for gemma2, where it is 50"));
@@ -188,7 +188,7 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
                  "use_qk_norm true cannot be written as GGUF for command-r, whose readers look"));
   CHECK(contains(refused("cohere", {{"tie_word_embeddings", false}}),
                  "tie_word_embeddings false cannot be written as GGUF for command-r"));
-  CHECK(contains(refused("cohere2", {{"layer_types", {"full_attention", "full_attention"}}}),
+  CHECK(contains(refused("cohere2", {{"layer_types", {"full_attention", "sliding_attention"}}}),
                  "layer 0 has no sliding window, which cannot be written as GGUF for cohere2"));
   CHECK(contains(
       refused("exaone4",
@@ -206,6 +206,25 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
                  "attention_bias true cannot be written as GGUF for hunyuan-dense"));
   CHECK(contains(refused("hunyuan_v1_moe", {{"attention_bias", true}}),
                  "attention_bias true cannot be written as GGUF for hunyuan-moe"));
+  for (const auto& [type, keys] : {std::pair("nemotron", io::Json{{"head_dim", 24}}),
+                                   {"exaone4", {{"head_dim", 24}}},
+                                   {"glm", {{"head_dim", 24}}},
+                                   {"bailing_moe_v2", {{"head_dim", 24}}}}) {
+    CHECK(contains(refused(type, keys), " heads of 24 numbers cannot be written as GGUF for "));
+  }
+  for (const char* type : {"qwen3", "qwen3_moe", "falcon_h1", "olmo2", "smollm3", "gemma"}) {
+    CHECK(contains(refused(type, {{"attention_bias", true}}),
+                   "attention_bias true cannot be written as GGUF for "));
+  }
+  CHECK(contains(refused("smollm3", {{"mlp_bias", true}}),
+                 "mlp_bias true cannot be written as GGUF for smollm3, whose readers add no such "
+                 "biases; a Hugging Face directory keeps it"));
+  CHECK(contains(refused("gpt_oss", {{"attention_bias", false}}),
+                 "attention_bias false cannot be written as GGUF for gpt-oss"));
+  CHECK(contains(refused("dots1", {{"num_key_value_heads", 1}}),
+                 "another num_key_value_heads than num_attention_heads cannot be written"));
+  CHECK(contains(refused("deepseek_v3", {{"q_lora_rank", nullptr}}),
+                 "q_lora_rank null cannot be written as GGUF for deepseek2"));
   CHECK(contains(refused("nemotron", {{"tie_word_embeddings", true}}),
                  "tie_word_embeddings true cannot be written as GGUF for nemotron"));
   for (const char* key : {"attention_bias", "mlp_bias"}) {
@@ -233,13 +252,15 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
                  "multi_query false cannot be written as GGUF for starcoder"));
   for (const io::Json& keys :
        {io::Json{{"floor_scale", 64}}, io::Json{{"attention_chunk_size", 64}},
-        io::Json{{"attn_scale", 0.2}}, io::Json{{"attn_temperature_tuning", false}},
-        io::Json{{"use_qk_norm", false}}, io::Json{{"no_rope_layers", {1, 0}}},
-        io::Json{{"attention_bias", true}},
+        io::Json{{"attention_chunk_size", nullptr}}, io::Json{{"attn_scale", 0.2}},
+        io::Json{{"attn_temperature_tuning", false}}, io::Json{{"use_qk_norm", false}},
+        io::Json{{"no_rope_layers", {1, 0}}}, io::Json{{"attention_bias", true}},
         io::Json{{"moe_layers", {0}}, {"mlp_only_layers", {1}}}}) {
     INFO(keys.dump());
     CHECK(contains(refused("llama4_text", keys), "cannot be written as GGUF for llama4"));
   }
+  CHECK(contains(refused("afmoe", {{"layer_types", io::periodic_layer_types(4, 2)}}),
+                 "layer 1 has no sliding window, which cannot be written as GGUF for afmoe"));
   CHECK(contains(refused("olmoe", {{"clip_qkv", 8}}),
                  "clip_qkv cannot be written as GGUF for olmoe, whose readers clip nothing"));
   for (const char* type : {"gptj", "opt", "helium", "cwm", "hyperclovax", "nanochat", "lfm3",

@@ -196,7 +196,7 @@ TEST_CASE("a split of words is found under the name that GGUF has for it") {
 TEST_CASE("every name that is written is read as the same split") {
   for (const char* name :
        {"gpt-2", "smollm", "llama-bpe", "qwen2", "tekken", "gpt-4o", "deepseek-llm", "tiny_aya",
-        "kimi-k2", "youtu", "exaone-moe", "afmoe", "jais-2"}) {
+        "kimi-k2", "youtu", "exaone-moe", "afmoe", "jais-2", "superbpe", "laguna"}) {
     const GgufPreTokenizer pre = gguf_pre_tokenizer(name);
     CHECK(gguf_pre_tokenizer_name(*pre.split, pre.ignore_merges) == name);
   }
@@ -218,14 +218,18 @@ std::vector<std::string> words_of(const char* pre_tokenizer, const std::string& 
 
 }  // namespace
 
-TEST_CASE("numbers are split from their end for Trinity") {
-  CHECK(words_of("afmoe", "1234567x123y45") ==
-        std::vector<std::string>{"1", "234", "567", "x", "123", "y", "45"});
+using Pieces = std::vector<std::string>;
+
+TEST_CASE("numbers are split from their end for Trinity and SuperBPE") {
+  CHECK(words_of("afmoe", "1234567x123y45") == Pieces{"1", "234", "567", "x", "123", "y", "45"});
+  CHECK(words_of("superbpe", "It's,1234567x!123y45") ==
+        Pieces{"It's,", "1", "234", "567", "x!", "123", "y", "45"});
+  CHECK(words_of("laguna", "a.b12") == Pieces{"a", ".b", "1", "2"});
 }
 
 TEST_CASE("spaces are split into pieces of powers of two for Jais 2") {
   CHECK(words_of("jais-2", "a" + std::string(14, ' ') + "b 1234") ==
-        std::vector<std::string>{"a", "ĠĠĠĠĠĠĠĠ", "ĠĠĠĠ", "Ġ", "Ġb", "Ġ", "123", "4"});
+        Pieces{"a", "ĠĠĠĠĠĠĠĠ", "ĠĠĠĠ", "Ġ", "Ġb", "Ġ", "123", "4"});
 }
 
 TEST_CASE(

@@ -146,6 +146,9 @@ const std::vector<Family>& families() {
       {{R"(\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N})))", kAsian, kDeepseekV3}, {"afmoe"}},
       {{kEndings + "|" + kWordsAndDigits + kOther + R"(|\s*[\r\n]|\s+(?!\S)|\s+)"},
        {"bailingmoe", "bailingmoe2", "llada-moe"}},
+      // All between numbers is one word, and digits are in threes from the right.
+      {{R"(\p{N}+)", "[0-9]{1,3}(?=(?:[0-9]{3})*(?![0-9]))"}, {"superbpe"}},
+      {{R"([^\n]+|\n+)", kQwen2}, {"laguna"}},
   };
   return kFamilies;
 }

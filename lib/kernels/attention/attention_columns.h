@@ -15,10 +15,12 @@ struct KeyRange {
 };
 
 // What a causal query at position `own` sees of `positions`: no more than the `window` up to its
-// own, or all of these if that is 0.
-inline KeyRange causal_range(int64_t own, int64_t window, int64_t positions) {
-  const int64_t begin = window > 0 ? own + 1 - window : 0;
-  return {std::max<int64_t>(0, begin), std::min(positions, own + 1)};
+// own and than its own chunk of `chunk` positions, where these are not 0. A later query begins no
+// earlier and ends no earlier.
+inline KeyRange causal_range(int64_t own, int64_t window, int64_t chunk, int64_t positions) {
+  int64_t begin = window > 0 ? std::max<int64_t>(0, own + 1 - window) : 0;
+  if (chunk > 0) begin = std::max(begin, own / chunk * chunk);
+  return {begin, std::min(positions, own + 1)};
 }
 
 // Scores are in units of ln 2 before their exponentials.

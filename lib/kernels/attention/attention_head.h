@@ -171,7 +171,7 @@ class AttentionHead {
   // The positions that a query sees, segments aside.
   KeyRange visible(int64_t token) const {
     if (!s_.causal) return {0, s_.positions};
-    return causal_range(s_.start + token, s_.window, s_.positions);
+    return causal_range(s_.start + token, s_.window, /*chunk=*/0, s_.positions);
   }
 
   // What columns [begin, begin + count) see together.

@@ -21,7 +21,7 @@ namespace lumen::kernels {
 struct AttentionProblem {
   int64_t batch, tokens, heads, kv_heads, head_dim, start;
   bool causal = true;
-  int64_t window = 0;
+  int64_t window = 0, chunk = 0;
   DType dtype = DType::kF32;
   bool bf16 = false;
   float cap = 0;
@@ -69,6 +69,7 @@ struct AttentionProblem {
                        slots.empty() ? nullptr : slots.data(),
                        causal,
                        window,
+                       chunk,
                        1 / std::sqrt(static_cast<float>(head_dim)),
                        cap,
                        max_bias,
@@ -127,11 +128,15 @@ struct AttentionProblem {
           const int64_t slot = slots.empty() ? b : slots[static_cast<size_t>(b)];
           const int64_t at = (slot * kv_heads + h / group) * capacity * head_dim;
           const int64_t own = starts[starts.size() == 1 ? 0 : static_cast<size_t>(b)] + t;
+          const auto sees = [&](int64_t p) {
+            if (!causal) return true;
+            const bool near = window == 0 || p > own - window;
+            return p <= own && near && (chunk == 0 || p / chunk == own / chunk);
+          };
           const auto row = reference::attention(
               &q[static_cast<size_t>(((b * tokens + t) * heads + h) * head_dim)],
               &k_values[size_t(at)], &v_values[size_t(at)], positions, head_dim,
-              1 / std::sqrt(double(head_dim)), cap,
-              [&](int64_t p) { return !causal || (p <= own && (window == 0 || p > own - window)); },
+              1 / std::sqrt(double(head_dim)), cap, sees,
               sinks ? sink_values[size_t(h)] : -std::numeric_limits<double>::infinity(),
               max_bias == 0 ? 0 : reference::bias_slope(heads, max_bias, h), own);
           out.insert(out.end(), row.begin(), row.end());
@@ -145,9 +150,9 @@ struct AttentionProblem {
     return "batch " + std::to_string(batch) + " tokens " + std::to_string(tokens) + " heads " +
            std::to_string(heads) + "/" + std::to_string(kv_heads) + " head_dim " +
            std::to_string(head_dim) + " start " + std::to_string(start) + " causal " +
-           std::to_string(causal) + " window " + std::to_string(window) + " cap " +
-           std::to_string(cap) + " max_bias " + std::to_string(max_bias) +
-           (sinks ? " sinks " : " ") + std::string(name(dtype));
+           std::to_string(causal) + " window " + std::to_string(window) + " chunk " +
+           std::to_string(chunk) + " cap " + std::to_string(cap) + " max_bias " +
+           std::to_string(max_bias) + (sinks ? " sinks " : " ") + std::string(name(dtype));
   }
 };
 

@@ -60,6 +60,16 @@ TEST_CASE("attention on tiles reads prompts over every type of cache") {
              .sinks = window != 0});
     }
   }
+  for (const int64_t chunk : {40, 60, 128, 200}) {
+    check({.batch = 1,
+           .tokens = 90,
+           .heads = 4,
+           .kv_heads = 2,
+           .head_dim = 64,
+           .start = 150,
+           .chunk = chunk,
+           .dtype = DType::kF16});
+  }
   check({.batch = 1,
          .tokens = 77,
          .heads = 2,

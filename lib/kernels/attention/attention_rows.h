@@ -31,7 +31,7 @@ inline int64_t query_position(const AttentionArgs& args, int64_t b, int64_t toke
 // The positions that it sees.
 inline KeyRange visible(const AttentionArgs& args, int64_t b, int64_t token) {
   if (!args.causal) return {0, args.positions};
-  return causal_range(query_position(args, b, token), args.window, args.positions);
+  return causal_range(query_position(args, b, token), args.window, args.chunk, args.positions);
 }
 
 inline const float* query_row(const AttentionArgs& args, int64_t b, int64_t token, int64_t head) {

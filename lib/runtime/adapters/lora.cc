@@ -9,6 +9,7 @@
 #include "lib/base/limits.h"
 #include "lib/io/fused_experts.h"
 #include "lib/io/gguf_adapter.h"
+#include "lib/io/internlm2.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/torch_file.h"
 #include "lib/nn/conv1d.h"
@@ -74,6 +75,18 @@ void move_multipliers(LoraAdapter& adapter, const io::Json& model_config, bool f
       array = nn::with_multipliers(array, factors, from_weights);
     }
   }
+}
+
+// Brings what is called as in an InternLM2 to the names of the Llama that it is.
+void name_as_llama(LoraAdapter& adapter, const io::Json& model_config) {
+  if (io::get_string(model_config, "model_type", "") != "llama") return;
+  adapter.tensors = io::internlm2_as_llama(model_config, std::move(adapter.tensors));
+  adapter.replaced = io::internlm2_as_llama(model_config, std::move(adapter.replaced));
+  std::map<std::string, nn::LoraOptions::Own> own;
+  for (const auto& [place, rank] : adapter.options.own) {
+    for (const std::string& name : io::internlm2_names_as_llama(place)) own[name] = rank;
+  }
+  adapter.options.own = std::move(own);
 }
 
 LoraAdapter adapter_of_gguf(const std::string& path, const io::Json& model_config) {
@@ -167,6 +180,7 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
     adapter.options = read_options(config, adapter.tensors, paths);
     adapter.targets = read_targets(config);
   });
+  with_context(adapter.place, [&] { name_as_llama(adapter, model_config); });
   reorder_heads_and_rows(adapter.tensors, model_config, true);
   reorder_heads_and_rows(adapter.replaced, model_config, true);
   if (nn::has_multiplied_weights(model_config)) move_multipliers(adapter, model_config, false);

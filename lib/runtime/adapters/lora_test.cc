@@ -146,6 +146,35 @@ TEST_CASE("additions to the inputs of Qwen3-Next's layers are parted, and joined
                  "has shape [11, 1], expected 12 rows as the model's config says"));
 }
 
+TEST_CASE("an adapter to an InternLM2 is read under the names of the Llama that it is") {
+  const std::string place = lumen::testing::temporary_directory();
+  const std::string base = "base_model.model.model.layers.3.", all = base + "attention.wqkv.";
+  io::write_safetensors(place + "/adapter_model.safetensors",
+                        {{all + "lora_A.weight", counting({2, 8})},
+                         {all + "lora_B.weight", counting({8, 2})},
+                         {base + "attention.wo.lora_A.weight", counting({4, 8})},
+                         {base + "feed_forward.w1.lora_A.weight", counting({4, 8})}});
+  const io::Json config = {{"peft_type", "LORA"},
+                           {"r", 4},
+                           {"lora_alpha", 8},
+                           {"rank_pattern", {{"layers.3.attention.wqkv", 2}}}};
+  io::write_file_atomically(place + "/adapter_config.json", config.dump());
+  const LoraAdapter adapter = read_adapter(
+      place, {{"model_type", "llama"}, {"num_attention_heads", 4}, {"num_key_value_heads", 2}});
+  const std::string layer = "model.layers.3.";
+  REQUIRE(adapter.tensors.size() == 8);
+  CHECK(adapter.tensors.contains(layer + "self_attn.o_proj.lora_A.weight"));
+  CHECK(adapter.tensors.contains(layer + "mlp.gate_proj.lora_A.weight"));
+  for (const char* part : {"q_proj", "k_proj", "v_proj"}) {
+    const std::string own = str(layer, "self_attn.", part, ".");
+    CHECK(values(adapter.tensors.at(own + "lora_A.weight")) == values(counting({2, 8})));
+    CHECK(adapter.options.own.at(own).rank == 2);
+  }
+  // Of each of two heads of keys the rows of two queries, the key and the value.
+  CHECK(values(adapter.tensors.at(layer + "self_attn.k_proj.lora_B.weight")) ==
+        std::vector<float>{4, 5, 12, 13});
+}
+
 TEST_CASE("an adapter is read under the names of the model, its scale from alpha and rank") {
   const std::string place = lumen::testing::temporary_directory();
   const std::string b = "model.layers.3.self_attn.v_proj.lora_B.weight";

@@ -175,6 +175,7 @@ inline void make_sayable(io::Json& config) {
     for (const char* key : {"use_bias", "use_qkv_bias", "use_qk_norm"}) config.erase(key);
   }
   if (type.starts_with("hunyuan") || type == "dots1") config.erase("attention_bias");
+  if (type == "dots1") config["num_key_value_heads"] = config["num_attention_heads"];
   if (type == "dots1") config["sliding_window"] = nullptr;
   if (type == "seed_oss" || type.starts_with("ernie4_5")) {
     for (const char* key : {"attention_out_bias", "mlp_bias", "use_bias", "moe_norm_min"}) {
@@ -184,6 +185,22 @@ inline void make_sayable(io::Json& config) {
   if (type == "gpt_oss") config["swiglu_limit"] = 7;
   if (config.contains("kv_lora_rank")) {
     for (const char* key : {"attention_bias", "rope_interleave"}) config.erase(key);
+    if (io::find_value(config, "q_lora_rank") == nullptr) config["q_lora_rank"] = 10;
+  }
+  constexpr std::string_view kUnbiased[] = {"falcon_h1", "gemma", "olmo2", "olmo3", "smollm3"};
+  const auto is_one_of = [&](const auto& types) {
+    return std::find(std::begin(types), std::end(types), type) != std::end(types);
+  };
+  if (is_one_of(kUnbiased) || type.starts_with("qwen3") || type.starts_with("gemma")) {
+    config.erase("attention_bias");
+  }
+  constexpr std::string_view kWholeQueries[] = {
+      "glm",      "exaone4", "nemotron",  "cohere",     "cohere2",       "lfm2",
+      "lfm2_moe", "olmo",    "olmo2",     "olmo3",      "phi",           "phi3",
+      "phimoe",   "qwen2",   "qwen2_moe", "starcoder2", "bailing_moe_v2"};
+  if (is_one_of(kWholeQueries) && config.contains("head_dim")) {
+    config["hidden_size"] =
+        config["head_dim"].get<int64_t>() * config["num_attention_heads"].get<int64_t>();
   }
   config.erase("no_rope_layers");
   if (config.contains("query_pre_attn_scalar")) {
