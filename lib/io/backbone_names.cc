@@ -23,6 +23,10 @@ constexpr PartName kExaoneParts[] = {{".attn.attention.out_proj.", ".self_attn.o
                                      {".mlp.c_fc_0.", ".mlp.gate_proj."},
                                      {".mlp.c_fc_1.", ".mlp.up_proj."},
                                      {".mlp.c_proj.", ".mlp.down_proj."}};
+// Also in layers with attention, where it is behind it.
+constexpr PartName kOlmoHybridNorms[] = {
+    {".attention_layer_norm.", ".input_layernorm."},
+    {".feedforward_layer_norm.", ".post_attention_layernorm."}};
 // Of layers with a norm for each branch, as GGUF has it: that of the mlp is the usual one.
 constexpr PartName kFalconNorms[] = {{".ln_mlp.", ".input_layernorm."}};
 
@@ -47,8 +51,11 @@ constexpr OwnNames kOwnNames[] = {
     {"falcon", "transformer.", "word_embeddings.", "ln_f.", "lm_head.", "h."},
     {"gpt_bigcode", "transformer.", "wte.", "ln_f.", "lm_head.", "h."},
     {"gptj", "transformer.", "wte.", "ln_f.", "lm_head.", "h."},
+    {"olmo_hybrid", "model.", "embed_tokens.", "norm.", "lm_head.", kLayers, kOlmoHybridNorms},
     {"opt", "model.decoder.", "embed_tokens.", "final_layer_norm.", "lm_head."},
     {"nemotron_h", "backbone.", "embeddings.", "norm_f.", "lm_head."},
+    {"falcon_mamba", "backbone.", "embeddings.", "norm_f.", "lm_head."},
+    {"mamba", "backbone.", "embeddings.", "norm_f.", "lm_head."},
     {"mamba2", "backbone.", "embeddings.", "norm_f.", "lm_head."},
     {"gpt_neox", "gpt_neox.", "embed_in.", "final_layer_norm.", "embed_out."},
     {"bailing_moe_v2", "model.", "word_embeddings.", "norm.", "lm_head."}};
