@@ -33,9 +33,9 @@ struct SelectiveScanArgs {
   const int32_t* position = nullptr;
   int64_t position_stride = 0;  // 1, or 0: the same for all
   const int32_t* slots = nullptr;
-  float* out;            // [batch, tokens, channels] contiguous
-  float* after;          // the last states [batch, state, channels] contiguous
-  std::byte* workspace;  // selective_scan_workspace_bytes(...), 64-byte aligned, any content
+  float* out = nullptr;    // [batch, tokens, channels] contiguous
+  float* after = nullptr;  // the last states [batch, state, channels] contiguous
+  std::byte* workspace;    // selective_scan_workspace_bytes(...), 64-byte aligned, any content
 };
 
 size_t selective_scan_workspace_bytes(int64_t state, int threads);

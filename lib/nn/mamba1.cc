@@ -10,7 +10,7 @@ Mamba1::Mamba1(const Parameters& parameters, const Mamba1Shape& s)
       in_proj_(parameters / "in_proj", s.hidden, 2 * s.inner, s.bias),
       convolution_(parameters / "conv1d", s.inner, s.kernel, s.conv_bias),
       x_proj_(parameters / "x_proj", s.inner, s.step_rank + 2 * s.state, false),
-      dt_proj_(parameters / "dt_proj", s.step_rank, s.inner, true),
+      dt_proj_(parameters.without_additions() / "dt_proj", s.step_rank, s.inner, true),
       skip_(parameters.get_f32("D", {s.inner}, Init::ones())),
       out_proj_((s.out_takes_additions ? parameters : parameters.without_additions()) / "out_proj",
                 s.inner, s.hidden, s.bias) {

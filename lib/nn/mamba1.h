@@ -31,11 +31,11 @@ struct Mamba1Shape {
 };
 
 // x, z = in_proj u; x' = silu(conv1d(x)), a causal convolution of each channel; δ, B, C = x_proj
-// x', with the norms; Δ = softplus(dt_proj δ); of each channel with the state s [state]: s' = exp(Δ
-// A) s
-// + Δ x' B, y = s' · C + D x', with A = −exp(A_log); out_proj(y · silu(z)). Parameters: those
-// names; conv1d.weight [inner, 1, kernel] and bias; A_log [inner, state], or A, as GGUF has it; D
-// [inner]; dt_layernorm, b_layernorm and c_layernorm, if they have weights.
+// x', with the norms; Δ = softplus(dt_proj δ); of each channel with the state s: s' = exp(Δ A) s +
+// Δ x' B, y = s' · C + D x', A = −exp(A_log); out_proj(y · silu(z)). Parameters: those names;
+// conv1d has weight [inner, 1, kernel] and bias; A_log [inner, state], or A, as GGUF has it; D
+// [inner]; dt_layernorm, b_layernorm, c_layernorm, if they have weights. dt_proj takes no new
+// additions, which transformers disregards.
 class Mamba1 {
  public:
   Mamba1(const Parameters& parameters, const Mamba1Shape& shape);

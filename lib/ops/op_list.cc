@@ -24,7 +24,7 @@ extern const graph::OpDef kAdd, kMul, kMod, kSub, kDiv, kNeg, kAbs, kMaximum, kM
     kLinearCrossEntropyGradients, kLogSigmoid, kBinaryCrossEntropy, kHuber, kUniform, kNormal,
     kDropout, kEmbedding, kEmbeddingGrad, kConcat, kRopeTable, kRope, kKvAppend, kAttention,
     kAttentionTraining, kAttentionBackward, kGatedDeltaRule, kGatedDeltaRuleBackward,
-    kSelectiveScan, kRecurrent, kRecurrentBackward;
+    kSelectiveScan, kSelectiveScanBackward, kRecurrent, kRecurrentBackward;
 
 namespace {
 
@@ -150,6 +150,7 @@ constexpr const graph::OpDef* kOps[] = {
     &kGatedDeltaRule,
     &kGatedDeltaRuleBackward,
     &kSelectiveScan,
+    &kSelectiveScanBackward,
     &kRecurrent,
     &kRecurrentBackward,
 };

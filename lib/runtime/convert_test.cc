@@ -233,7 +233,7 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
   }
   CHECK(contains(refused("olmoe", {{"clip_qkv", 8}}),
                  "clip_qkv cannot be written as GGUF for olmoe, whose readers clip nothing"));
-  for (const char* type : {"gptj", "opt", "helium", "cwm", "hyperclovax"}) {
+  for (const char* type : {"gptj", "opt", "helium", "cwm", "hyperclovax", "olmo_hybrid", "bamba"}) {
     CHECK(contains(refused(type, io::Json::object()),
                    "has no architecture of GGUF that Lumen knows"));
   }
@@ -249,6 +249,24 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
     CHECK(contains(refused(type, {{"tie_word_embeddings", true}}),
                    "tie_word_embeddings true cannot be written as GGUF for "));
   }
+  CHECK(contains(refused("kimi_linear", {{"linear_num_heads", 3}}),
+                 "another linear_num_heads than num_attention_heads cannot be written as GGUF"));
+  CHECK(contains(refused("kimi_linear", {{"norm_topk_prob", false}}),
+                 "norm_topk_prob false cannot be written as GGUF for kimi-linear"));
+  CHECK(contains(refused("kimi_linear", {{"attention_bias", true}}),
+                 "attention_bias true cannot be written as GGUF for kimi-linear"));
+  CHECK(contains(refused("mamba", {{"use_bias", true}}),
+                 "use_bias true cannot be written as GGUF for mamba"));
+  CHECK(contains(refused("mamba", {{"use_conv_bias", false}}),
+                 "use_conv_bias false cannot be written as GGUF for mamba, whose readers look"));
+  CHECK(contains(refused("falcon_mamba", {{"use_bias", false}, {"use_conv_bias", true}}),
+                 "another mixer_rms_eps than 1e-6 cannot be written as GGUF for mamba"));
+  CHECK(contains(refused("mamba", {{"intermediate_size", 96}}),
+                 "another expand than 2 cannot be written as GGUF for mamba, whose readers look"));
+  CHECK(contains(refused("jamba", {{"mamba_expand", 3}}),
+                 "another mamba_expand than 2 cannot be written as GGUF for jamba"));
+  CHECK(contains(refused("jamba", {{"mamba_conv_bias", false}}),
+                 "mamba_conv_bias false cannot be written as GGUF for jamba, whose readers look"));
   CHECK(contains(refused("arcee", {{"hidden_act", "silu"}}), "where it is relu2"));
   CHECK(contains(refused("apertus", {{"hidden_act", "silu"}}), "where it is xielu"));
   CHECK(contains(refused("apertus", {{"attention_bias", true}}),
@@ -332,7 +350,8 @@ TEST_CASE("models keep their logits, tokens and templates in GGUF") {
   size_t converted_models = 0;
   for (const models::ModelDef* def : models::model_list()) {
     // Without an architecture of GGUF.
-    if (def->name == "recurrent" || def->name == "gptj" || def->name == "opt") continue;
+    constexpr std::string_view kWithout[] = {"recurrent", "gptj", "opt", "olmohybrid", "bamba"};
+    if (std::ranges::find(kWithout, def->name) != std::end(kWithout)) continue;
     for (io::Json config : def->tiny_configs()) {
       const std::string type = config["model_type"];
       if (type == "helium" || type == "cwm" || type == "hyperclovax") continue;  // likewise
