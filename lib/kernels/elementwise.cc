@@ -52,13 +52,6 @@ HWY_INLINE void map_division(const float* const* in, float* out, int64_t n, cons
   });
 }
 
-// Where rounding down is not cutting off: there is a rest, and not of y's sign.
-template <class D>
-HWY_INLINE hn::Mask<D> rounds_away(D d, hn::Vec<D> rest, hn::Vec<D> y) {
-  const auto zero = hn::Zero(d);
-  return hn::And(hn::Ne(rest, zero), hn::Xor(hn::Lt(rest, zero), hn::Lt(y, zero)));
-}
-
 // Where a step of a chain reads an argument: in memory, in what the step before left, or, one
 // number for all lanes, at the place of the first.
 enum class From { kMemory, kLast, kSingle };
@@ -357,19 +350,14 @@ void mod(const float* const* in, float* out, int64_t n, const float*) {
 void remainder(const float* const* in, float* out, int64_t n, const float*) {
   map_division(
       in, out, n,
-      [](auto d, auto, auto y, auto, auto rest)
-          HWY_ATTR { return hn::IfThenElse(rounds_away(d, rest, y), hn::Add(rest, y), rest); },
+      [](auto d, auto, auto y, auto, auto rest) HWY_ATTR { return floor_rest(d, y, rest); },
       [](float a, float b) HWY_ATTR { return floor_modulo(a, b); });
 }
 void floor_divide(const float* const* in, float* out, int64_t n, const float*) {
   map_division(
       in, out, n,
-      [](auto d, auto x, auto y, auto quotient, auto rest) HWY_ATTR {
-        const auto whole =
-            hn::Sub(quotient, hn::IfThenElseZero(rounds_away(d, rest, y), hn::Set(d, 1.0f)));
-        const auto zero = hn::Zero(d);
-        return hn::IfThenElse(hn::Eq(whole, zero), hn::CopySign(zero, hn::Xor(x, y)), whole);
-      },
+      [](auto d, auto x, auto y, auto quotient, auto rest)
+          HWY_ATTR { return floor_whole(d, x, y, quotient, rest); },
       [](float a, float b) HWY_ATTR { return floor_quotient(a, b); });
 }
 // Powers of NaN and to NaN or ∞ go to libm.

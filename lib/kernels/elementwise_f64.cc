@@ -29,6 +29,26 @@ HWY_INLINE void map_sin_cos(const double* const* in, double* out, int64_t n) {
   });
 }
 
+// f(d, x, y, quotient, rest) with quotient = trunc(x / y) and rest = x − quotient · y of x's sign.
+// x / y may round up to a whole number, never past one: then the rest is y too small. Every rest is
+// a number of float64, and so exact; quotients from 2^52 on, and targets without fused
+// multiply-adds, are left to `scalar`.
+template <class F, class Scalar>
+HWY_INLINE void map_division(const double* const* in, double* out, int64_t n, const F& f,
+                             const Scalar& scalar) {
+  map<2>(Double(), in, out, n, [&](auto d, auto x, auto y) HWY_ATTR {
+    const auto rounded = hn::Trunc(hn::Div(x, y));
+    const auto left = hn::NegMulAdd(rounded, y, x);
+    const auto beyond = rounds_away(d, left, x);
+    const auto one = hn::Set(d, 1.0);
+    const auto quotient = hn::Sub(rounded, hn::IfThenElseZero(beyond, hn::CopySign(one, rounded)));
+    const auto rest = hn::Add(left, hn::IfThenElseZero(beyond, hn::CopySign(y, x)));
+    const auto limit = hn::Set(d, HWY_NATIVE_FMA ? 0x1p52 : 0.0);
+    const auto good = hn::And(hn::Lt(hn::Abs(rounded), limit), hn::Lt(hn::Abs(y), hn::Inf(d)));
+    return repair(d, good, f(d, x, y, quotient, hn::CopySign(rest, x)), x, y, scalar);
+  });
+}
+
 constexpr double kInverseRootTwoPi = 0.3989422804014327;
 
 // For functions of any type.
@@ -116,6 +136,24 @@ void pow(const double* const* in, double* out, int64_t n) {
     return repair(d, good, power, x, y, [](double a, double b) HWY_ATTR { return std::pow(a, b); });
   });
 }
+void mod(const double* const* in, double* out, int64_t n) {
+  map_division(
+      in, out, n, [](auto, auto, auto, auto, auto rest) HWY_ATTR { return rest; },
+      [](double a, double b) HWY_ATTR { return std::fmod(a, b); });
+}
+void remainder(const double* const* in, double* out, int64_t n) {
+  map_division(
+      in, out, n,
+      [](auto d, auto, auto y, auto, auto rest) HWY_ATTR { return floor_rest(d, y, rest); },
+      [](double a, double b) HWY_ATTR { return floor_modulo(a, b); });
+}
+void floor_divide(const double* const* in, double* out, int64_t n) {
+  map_division(
+      in, out, n,
+      [](auto d, auto x, auto y, auto quotient, auto rest)
+          HWY_ATTR { return floor_whole(d, x, y, quotient, rest); },
+      [](double a, double b) HWY_ATTR { return floor_quotient(a, b); });
+}
 void sin(const double* const* in, double* out, int64_t n) {
   map_sin_cos<false>(in, out, n);
 }
@@ -173,6 +211,9 @@ LUMEN_DISPATCH(gelu_tanh)
 LUMEN_DISPATCH(gelu_tanh_slope)
 LUMEN_DISPATCH(hard_swish)
 LUMEN_DISPATCH(hard_swish_slope)
+LUMEN_DISPATCH(mod)
+LUMEN_DISPATCH(remainder)
+LUMEN_DISPATCH(floor_divide)
 LUMEN_DISPATCH(pow)
 LUMEN_DISPATCH(erf)
 #undef LUMEN_DISPATCH

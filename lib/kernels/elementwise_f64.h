@@ -19,6 +19,10 @@ void add(const double* const* in, double* out, int64_t n);
 void sub(const double* const* in, double* out, int64_t n);
 void mul(const double* const* in, double* out, int64_t n);
 void div(const double* const* in, double* out, int64_t n);
+// C's fmod; Python's % and //, as block::remainder and block::floor_divide. Exact.
+void mod(const double* const* in, double* out, int64_t n);
+void remainder(const double* const* in, double* out, int64_t n);
+void floor_divide(const double* const* in, double* out, int64_t n);
 void maximum(const double* const* in, double* out, int64_t n);
 void minimum(const double* const* in, double* out, int64_t n);
 void clamp(const double* const* in, double* out, int64_t n);

@@ -279,6 +279,40 @@ TEST_CASE("element-wise functions of float64 keep the sign of zero") {
   });
 }
 
+TEST_CASE("divisions of float64 with a rest are exact") {
+  const double values[] = {0.0,   -0.0,   1,       -1,       3,      -7,      0.1,
+                           -2.5,  123.45, 1e-320,  -1e-308,  1e15,   -0x1p52, 0x1.fffffffffffffp51,
+                           1e300, -1e300, kInfF64, -kInfF64, kNanF64};
+  std::vector<double> x, y;
+  for (const double a : values) {
+    for (const double b : values) x.push_back(a), y.push_back(b);
+  }
+  Philox random(8);
+  for (int i = 0; i < 4000; ++i) {  // and products of whole numbers, rounded up and down
+    const double divisor = random.uniform() - 0.5;
+    const double whole = std::floor(random.uniform() * std::exp2(i % 56));
+    y.push_back(divisor);
+    x.push_back(i % 2 == 0 ? whole * divisor : std::nextafter(whole * divisor, i % 4 - 2.0));
+  }
+  const double* in[] = {x.data(), y.data()};
+  const auto n = static_cast<int64_t>(x.size());
+  const auto same = [](double a, double b) {
+    return (std::isnan(a) && std::isnan(b)) || (a == b && std::signbit(a) == std::signbit(b));
+  };
+  on_every_target([&] {
+    std::vector<double> cut(x.size()), rest(x.size()), quotient(x.size());
+    block_f64::mod(in, cut.data(), n);
+    block_f64::remainder(in, rest.data(), n);
+    block_f64::floor_divide(in, quotient.data(), n);
+    for (size_t i = 0; i < x.size(); ++i) {
+      INFO(x[i] << " and " << y[i]);
+      REQUIRE(same(cut[i], std::fmod(x[i], y[i])));
+      REQUIRE(same(rest[i], floor_modulo(x[i], y[i])));
+      REQUIRE(same(quotient[i], floor_quotient(x[i], y[i])));
+    }
+  });
+}
+
 TEST_CASE("sines of float64 are libm's where the vectors' reduction ends") {
   std::vector<double> x;
   for (int n = 0; n < 200; ++n) x.push_back(n * 1.5707963267948966);

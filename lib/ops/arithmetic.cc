@@ -58,6 +58,7 @@ const OpDef kMul =
 const OpDef kMod =
     elementwise({.name = "mod",
                  .block = block::mod,
+                 .block_f64 = block_f64::mod,
                  .integer = [](const int64_t* x) { return kernels::integer_remainder(x[0], x[1]); },
                  // x − trunc(x / y) · y: the quotient is a step function.
                  .grad = [](const GradCall& call) -> Gradients {
@@ -220,7 +221,7 @@ const OpDef kSign =
 const OpDef kFloorDivide =
     elementwise({.name = "floor_divide",
                  .block = block::floor_divide,
-                 .real = [](const double* x) { return kernels::floor_quotient(x[0], x[1]); },
+                 .block_f64 = block_f64::floor_divide,
                  .integer = [](const int64_t* x) { return kernels::floor_quotient(x[0], x[1]); },
                  // Approximate where x / y rounds to an integer.
                  .meaning = [](const Node&, Inputs in) { return floor(div(in[0], in[1])); },
@@ -229,7 +230,7 @@ const OpDef kFloorDivide =
 const OpDef kRemainder =
     elementwise({.name = "remainder",
                  .block = block::remainder,
-                 .real = [](const double* x) { return kernels::floor_modulo(x[0], x[1]); },
+                 .block_f64 = block_f64::remainder,
                  .integer = [](const int64_t* x) { return kernels::floor_modulo(x[0], x[1]); },
                  .meaning =
                      [](const Node&, Inputs in) {

@@ -68,6 +68,26 @@ HWY_INLINE hn::Vec<D> repair(D d, hn::Mask<D> good, hn::Vec<D> y, hn::Vec<D> a, 
   return hn::Load(d, ys);
 }
 
+// Where rounding down is not cutting off: there is a rest, and not of y's sign.
+template <class D>
+HWY_INLINE hn::Mask<D> rounds_away(D d, hn::Vec<D> rest, hn::Vec<D> y) {
+  const auto zero = hn::Zero(d);
+  return hn::And(hn::Ne(rest, zero), hn::Xor(hn::Lt(rest, zero), hn::Lt(y, zero)));
+}
+
+// Python's % and // from quotient = trunc(x / y) and rest = x − quotient · y of x's sign.
+template <class D>
+HWY_INLINE hn::Vec<D> floor_rest(D d, hn::Vec<D> y, hn::Vec<D> rest) {
+  return hn::IfThenElse(rounds_away(d, rest, y), hn::Add(rest, y), rest);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> floor_whole(D d, hn::Vec<D> x, hn::Vec<D> y, hn::Vec<D> quotient,
+                                  hn::Vec<D> rest) {
+  const auto one = hn::Set(d, hn::TFromD<D>{1}), zero = hn::Zero(d);
+  const auto whole = hn::Sub(quotient, hn::IfThenElseZero(rounds_away(d, rest, y), one));
+  return hn::IfThenElse(hn::Eq(whole, zero), hn::CopySign(zero, hn::Xor(x, y)), whole);
+}
+
 // Whether extremes are x86's instructions, which give the second operand where one is NaN.
 inline constexpr bool kExtremesGiveSecond =
     HWY_ARCH_X86 != 0 && HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR;
