@@ -7,8 +7,8 @@ families.json: the versions, and per case its config.json. families.safetensors:
 float64 and stored as float32, the weights "CASE/NAME", the token ids "CASE/tokens" int32
 [batch, tokens], the logits "CASE/logits", and of the sum of log-probabilities of the next tokens
 the gradients "CASE/gradient/NAME" of the weights of the first layer and of the final norm. Names are
-those of files, but of Nemotron-H and Mamba-2 as in other families; each expert has matrices of its own. Of
-mixtures of experts also the loss that balances them "CASE/balance/loss" [2], of all tokens and of
+those of files, but of Nemotron-H, Mamba and Mamba-2 as in other families; each expert has matrices of
+its own. Of mixtures of experts also the loss that balances them "CASE/balance/loss" [2], of all tokens and of
 those "CASE/balance/counts" int32 [batch, tokens] is 1 of, and of the latter the gradients
 "CASE/balance/NAME" of the first layer's.
 """
@@ -437,7 +437,8 @@ CASES = {
 FACTORS = {"gemma2": {"q_proj": 12.0, "embed_tokens": 8.0}, "gptoss": {"sinks": 6.0}}
 # Case → seed other than 1, for weights with which float32 is as exact as elsewhere, or every expert is
 # chosen.
-SEEDS = {"kimilinear-other": 5, "qwen3_5moe": 10, "qwen3next": 9, "qwen3next-step": 9, "deepseek2-groups": 3, "lfm2moe": 3,
+SEEDS = {"kimilinear-other": 5, "qwen3_5moe": 10, "qwen3next": 9, "qwen3next-step": 9,
+         "deepseek2-groups": 3, "lfm2moe": 3,
          "ernie4_5moe": 2, "glm4moe-groups": 2, "dots1-groups": 6, "exaonemoe": 2, "exaonemoe-groups": 2,
          "nemotron_h-latent": 6, "phimoe": 15, "phimoe-short": 3}
 # Without a class of the language model alone.
