@@ -31,8 +31,8 @@ HWY_INLINE void map_sin_cos(const double* const* in, double* out, int64_t n) {
 
 // f(d, x, y, quotient, rest) with quotient = trunc(x / y) and rest = x − quotient · y of x's sign.
 // x / y may round up to a whole number, never past one: then the rest is y too small. Every rest is
-// a number of float64, and so exact; quotients from 2^52 on, and targets without fused
-// multiply-adds, are left to `scalar`.
+// a number of float64, and so exact; quotients from 2^51 on, where floor_quotient is
+// not, and targets without fused multiply-adds are left to `scalar`.
 template <class F, class Scalar>
 HWY_INLINE void map_division(const double* const* in, double* out, int64_t n, const F& f,
                              const Scalar& scalar) {
@@ -43,7 +43,7 @@ HWY_INLINE void map_division(const double* const* in, double* out, int64_t n, co
     const auto one = hn::Set(d, 1.0);
     const auto quotient = hn::Sub(rounded, hn::IfThenElseZero(beyond, hn::CopySign(one, rounded)));
     const auto rest = hn::Add(left, hn::IfThenElseZero(beyond, hn::CopySign(y, x)));
-    const auto limit = hn::Set(d, HWY_NATIVE_FMA ? 0x1p52 : 0.0);
+    const auto limit = hn::Set(d, HWY_NATIVE_FMA ? 0x1p51 : 0.0);
     const auto good = hn::And(hn::Lt(hn::Abs(rounded), limit), hn::Lt(hn::Abs(y), hn::Inf(d)));
     return repair(d, good, f(d, x, y, quotient, hn::CopySign(rest, x)), x, y, scalar);
   });

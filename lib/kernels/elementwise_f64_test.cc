@@ -12,6 +12,7 @@
 #include "lib/base/testing.h"
 #include "lib/kernels/loss.h"
 #include "lib/kernels/testing/every_target.h"
+#include "lib/kernels/typed.h"
 
 using namespace lumen;
 using namespace lumen::kernels;

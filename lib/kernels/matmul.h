@@ -68,7 +68,7 @@ size_t combine_bytes(int64_t m, int64_t rows);
 // so one row at a time gives what many rows at once give, up to float32 rounding; products
 // accumulate in int32 per block and float32 across blocks. For float weights x stays float32 and
 // accumulation is float32; but more than 24 rows of x with float16 or bfloat16 panels meet as
-// codes of 14 bits per 32 columns where that is faster (int16_product.h), and 32 or more with
+// codes of 16 bits per 128 columns where that is faster (int16_product.h), and 32 or more with
 // bfloat16 panels are rounded to bfloat16 themselves where that is (bf16_unit). With AMX and 32
 // rows or more, x is instead rounded to bfloat16 for bfloat16 and quantised weights, which become
 // bfloat16 themselves; float16 panels and x become fixed-point numbers of 16 bits per 512 columns

@@ -24,7 +24,7 @@ using namespace lumen::kernels;
 namespace {
 
 // Of ‖y‖: halves in panels meet more than 24 rows of x, or more than eight if there are weights in
-// rows beside them, as codes of 14 bits.
+// rows beside them, as codes of 16 bits.
 double error_bound(int64_t m, const std::vector<Weight>& weights) {
   const bool all_panels = std::all_of(weights.begin(), weights.end(),
                                       [](const Weight& w) { return w.layout == Layout::kPanels; });

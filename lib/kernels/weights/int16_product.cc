@@ -10,7 +10,8 @@
 namespace lumen::kernels {
 namespace {
 
-// What both products have in common: codes of int16.
+// What both products have in common: codes of int16, `kGroup` blocks of 32 columns to a scale.
+template <int64_t kGroup>
 struct WordCodes {
   using Panel = Int16Panel;
   using Strip = Int16Strip;
@@ -22,7 +23,7 @@ struct WordCodes {
 
   int strip_rows() const { return kInt16StripRows; }
   Strip strip(std::byte* memory, int64_t, int64_t at, int64_t rows) const {
-    return {.blocks = memory + at * kInt16StripBytes, .rows = rows};
+    return {.blocks = memory + at * kInt16StripBytes, .rows = rows, .group = kGroup};
   }
   Panel panel(std::byte* memory) const {
     return {.codes = reinterpret_cast<int16_t*>(memory),
@@ -31,10 +32,12 @@ struct WordCodes {
   auto multiplier(const Weight&) const { return multiply_int16; }
 };
 
-// Of 14 bits, of halves.
-struct Int16Codes : WordCodes {
+// Of halves.
+struct Int16Codes : WordCodes<kInt16Group / 32> {
+  static_assert(kBlockDepth % kInt16Group == 0);
+
   void quantize(const float* x, int64_t x_stride, int64_t blocks, const Strip& to) const {
-    quantize_int16_strip(x, x_stride, blocks, kLargestInt16Code, to);
+    quantize_int16_strip(x, x_stride, blocks, to);
   }
   void expand(const Weight& w, int64_t row, int64_t rows, int64_t k, int64_t cols,
               const Panel& to) const {
@@ -46,9 +49,9 @@ struct Int16Codes : WordCodes {
 };
 
 // Of eight bits, of quantised weights.
-struct WidenedCodes : WordCodes {
+struct WidenedCodes : WordCodes<1> {
   void quantize(const float* x, int64_t x_stride, int64_t blocks, const Strip& to) const {
-    quantize_int16_strip(x, x_stride, blocks, kLargestInt8Code, to);
+    quantize_widened_strip(x, x_stride, blocks, to);
   }
   void expand(const Weight& w, int64_t row, int64_t rows, int64_t k, int64_t cols,
               const Panel& to) const {
@@ -74,7 +77,7 @@ bool takes_widened_product(const Weight& w) {
 }
 
 size_t int16_product_bytes(int64_t m, int64_t cols, int threads) {
-  return code_product_bytes<WordCodes>(m, cols, threads);
+  return code_product_bytes<Int16Codes>(m, cols, threads);
 }
 
 void int16_product(ThreadPool& pool, const LinearArgs& args, std::span<const Weight> weights,

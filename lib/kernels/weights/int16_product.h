@@ -1,7 +1,7 @@
 // The products behind `linear` with many rows whose sides are both codes in int16.
 //
-// Of float16 and bfloat16 weights in panels codes have 14 bits. Rounding to them costs 1.2e-4 of
-// ‖y‖ (bfloat16 weights 9e-5) for normally distributed numbers; rounding x to float16 would cost
+// Of float16 and bfloat16 weights in panels codes have 16 bits. Rounding to them costs 1.1e-4 of
+// ‖y‖ (bfloat16 weights 6e-5) for normally distributed numbers; rounding x to float16 would cost
 // 2.1e-4, to bfloat16 1.7e-3.
 //
 // Of quantised weights with codes of eight bits they are those of the int8 product, widened: with

@@ -87,24 +87,29 @@ TEST_CASE("int16 products: several weights in one call, odd rows, threads") {
   });
 }
 
-// Where 32-bit sums would overflow if they could, with blocks of all magnitudes.
+// Where 32-bit sums would overflow if they could, with groups of all magnitudes: all numbers alike,
+// and a single large one, which has the largest code.
 TEST_CASE("int16 products of numbers that are codes are exact") {
   on_every_int16_target([] {
     for (DType dtype : kHalves) {
-      const int64_t cols = 96, rows = 18, m = 7;
+      const int64_t cols = 3 * kInt16Group - 32, rows = 18, m = 7;
       for (float sign : {1.0f, -1.0f}) {
-        std::vector<float> w(rows * cols), x(m * cols);
-        for (size_t i = 0; i < w.size(); ++i) {
-          const auto block = static_cast<int>(i % cols / 32);
-          // 255 · 2^k is the largest number of bfloat16 in its binade; a third of them are small.
-          w[i] = std::ldexp(i % 3 == 0 ? 17.0f : 255.0f, 10 * block - 17);
+        for (bool alike : {true, false}) {
+          std::vector<float> w(rows * cols), x(m * cols);
+          const auto value = [&](size_t i, float most) {
+            const auto group = static_cast<int>(i % cols / kInt16Group);
+            const bool large = alike || i % cols % kInt16Group == 5;
+            return std::ldexp(large ? most : 0.0f, 10 * group - 17);
+          };
+          // 255 · 2^k is the largest number of bfloat16 in its binade.
+          for (size_t i = 0; i < w.size(); ++i) w[i] = value(i, 255.0f);
+          for (size_t i = 0; i < x.size(); ++i) x[i] = sign * value(i, 32767.0f);
+          const Matrix matrix(dtype, rows, cols, w);
+          // √Σ c² + 6 is not the norm, so that codes of x that are alike are rounded, all the same.
+          CHECK(relative_error(run_int16(1, x, m, {matrix.weight()}),
+                               expected_linear(x.data(), cols, m, {matrix.in_rows})) <
+                (alike ? 1e-4 : 2e-7));
         }
-        for (size_t i = 0; i < x.size(); ++i) {
-          x[i] = sign * std::ldexp(8191.0f, 6 - static_cast<int>(i % cols / 32));
-        }
-        const Matrix matrix(dtype, rows, cols, w);
-        CHECK(relative_error(run_int16(1, x, m, {matrix.weight()}),
-                             expected_linear(x.data(), cols, m, {matrix.in_rows})) < 2e-7);
       }
     }
   });
@@ -114,7 +119,7 @@ TEST_CASE("int16 products of numbers that are codes are exact") {
 TEST_CASE("int16 products have the bits of their definition") {
   on_every_int16_target([] {
     Philox random(24);
-    const int64_t cols = 288;
+    const int64_t cols = 2 * kInt16Group + 32;
     for (DType dtype : kHalves) {
       const Matrix matrix(random, dtype, 32, cols);
       const auto x = random_floats(random, cols);
@@ -123,18 +128,31 @@ TEST_CASE("int16 products have the bits of their definition") {
         std::vector<float> w(cols);
         to_float(dtype, matrix.stored.data() + j * row_bytes(dtype, cols), w.data(), cols);
         float sum = 0;
-        for (int64_t block = 0; block < cols; block += 32) {
-          float x_most = 0, w_most = 0;
-          for (int64_t k = block; k < block + 32; ++k) {
+        for (int64_t group = 0; group < cols; group += kInt16Group) {
+          const int64_t end = std::min(cols, group + kInt16Group);
+          float x_most = 0, w_most = 0, w_squares = 0;
+          for (int64_t k = group; k < end; ++k) {
             x_most = std::max(x_most, std::abs(x[k]));
             w_most = std::max(w_most, std::abs(w[k]));
           }
-          const float w_scale = std::ldexp(1.0f, std::ilogb(w_most) - 12);
-          int64_t dot = 0;
-          for (int64_t k = block; k < block + 32; ++k) {
-            dot += std::lrint(x[k] * (8191.0f / x_most)) * std::lrint(w[k] / w_scale);
+          const int exponent = std::ilogb(w_most) - 1;
+          int64_t x_squares = 0, dot = 0;
+          for (int64_t k = group; k < end; ++k) {
+            const int64_t c = std::lrint(x[k] * (1023.0f / x_most));
+            const float u = std::ldexp(w[k], -exponent);
+            x_squares += c * c;
+            w_squares = std::fma(u, u, w_squares);
           }
-          sum = std::fma(static_cast<float>(dot), x_most / 8191.0f * w_scale, sum);
+          const int shift = (2 * kInt16NormBits - 1 - std::ilogb(w_squares * (1 + 0x1p-10f))) / 2;
+          const float w_scale = std::ldexp(1.0f, exponent - shift);
+          const float norm = std::sqrt(static_cast<float>(x_squares)) + 6;
+          const float steps = std::max(norm / kInt16XNorm, 1023.0f / 32767);
+          const float x_scale = x_most / 1023.0f * steps, inverse = 1023.0f / x_most / steps;
+          for (int64_t k = group; k < end; ++k) {
+            dot += std::lrint(x[k] * inverse) * std::lrint(w[k] / w_scale);
+          }
+          CHECK(std::abs(dot) < int64_t{1} << 31);
+          sum = std::fma(static_cast<float>(dot), x_scale * w_scale, sum);
         }
         CHECK(y[j] == sum);
       }
@@ -162,7 +180,8 @@ TEST_CASE("int16 products take what is tiny, and show a NaN or an infinity where
     const Matrix tiny(DType::kBF16, 2, 32, std::vector<float>(64, 1e-39f));
     for (float y : run_int16(1, std::vector<float>(32, 1e-36f), 1, {tiny.weight()})) CHECK(y == 0);
     const Matrix small(DType::kF16, 1, 32, std::vector<float>(32, 0x1p-24f));
-    const auto y = run_int16(1, std::vector<float>(32, 1.0f), 1, {small.weight()});
-    CHECK(std::abs(y[0] - 0x1p-19f) < 1e-6f * 0x1p-19f);
+    std::vector<float> x(32);
+    x[9] = 1;
+    CHECK(std::abs(run_int16(1, x, 1, {small.weight()})[0] - 0x1p-24f) < 1e-6f * 0x1p-24f);
   });
 }

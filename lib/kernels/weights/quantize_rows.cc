@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 
 #include "lib/base/round_up.h"
@@ -21,21 +22,23 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Floats = hn::CappedTag<float, 16>;
 using Ints = hn::RebindToSigned<Floats>;
 
-// Below this 8191 / max|x| would overflow; such a block is rounded to zero.
+// Below this 32767 / max|x| would overflow; such a block is rounded to zero.
 inline constexpr float kSmallestMax = 1e-34f;
+
+inline constexpr int kLargestWord = 32767;
 
 struct BlockScale {
   float scale, inverse;
 };
 
-// Of codes up to `largest_code` for the 32 numbers at x.
-HWY_INLINE BlockScale scale_of_block(const float* x, int largest_code) {
+// Of codes up to `largest_code` for the n numbers at x, a multiple of 32.
+HWY_INLINE BlockScale scale_of_block(const float* x, int64_t n, int largest_code) {
   const Floats d;
   const Ints di;
   // Without its sign, a float's bits order like an integer, infinity and NaNs last.
   const auto magnitude = hn::Set(di, 0x7FFFFFFF);
   auto largest = hn::Zero(di);
-  for (size_t i = 0; i < 32; i += hn::Lanes(d)) {
+  for (int64_t i = 0; i < n; i += static_cast<int64_t>(hn::Lanes(d))) {
     largest = hn::Max(largest, hn::And(hn::BitCast(di, hn::LoadU(d, x + i)), magnitude));
   }
   const auto max_abs = std::bit_cast<float>(hn::GetLane(hn::MaxOfLanes(di, largest)));
@@ -60,7 +63,7 @@ HWY_INLINE float quantize_block(const float* x, int8_t* codes, int32_t (&sums)[2
   const Ints di;
   const hn::Rebind<int16_t, Ints> di16;
   const hn::Rebind<int8_t, Ints> di8;
-  const BlockScale s = scale_of_block(x, kLargestInt8Code);
+  const BlockScale s = scale_of_block(x, 32, kLargestInt8Code);
   for (int half = 0; half < 2; ++half) {
     auto sum = hn::Zero(di);
     for (size_t i = 0; i < 16; i += hn::Lanes(di)) {
@@ -125,24 +128,58 @@ void quantize_strip_kernel(const float* x, int64_t x_stride, int64_t x_rows, int
   }
 }
 
-void quantize_int16_strip_kernel(const float* x, int64_t x_stride, int64_t blocks, int largest_code,
-                                 const Int16Strip& to) {
+// Of codes of 16 bits (quantize_int16_strip). Sums of integers do not depend on their order.
+HWY_INLINE BlockScale scale_of_group(const float* x, int64_t n) {
+  constexpr int kCoarse = 1023;
+  const Ints di;
+  const BlockScale coarse = scale_of_block(x, n, kCoarse);
+  if (!(coarse.scale > 0)) return coarse;
+  auto squares = hn::Zero(di);
+  for (int64_t i = 0; i < n; i += static_cast<int64_t>(hn::Lanes(di))) {
+    const auto c = round_codes(x + i, coarse.inverse, kCoarse);
+    squares = hn::Add(squares, hn::Mul(c, c));
+  }
+  const auto norm = std::sqrt(static_cast<float>(hn::GetLane(hn::SumOfLanes(di, squares)))) + 6;
+  const float steps = std::max(norm / kInt16XNorm, static_cast<float>(kCoarse) / kLargestWord);
+  return {coarse.scale * steps, coarse.inverse / steps};
+}
+
+// `to.group` blocks of 32 columns have the scale that scale_of(x, columns) gives.
+template <class ScaleOf>
+HWY_INLINE void quantize_words(const float* x, int64_t x_stride, int64_t blocks, int largest_code,
+                               const ScaleOf& scale_of, const Int16Strip& to) {
   const Ints di;
   const hn::Rebind<int16_t, Ints> di16;
-  for (int64_t block = 0; block < blocks; ++block) {
-    std::byte* p = to.blocks + block * to.rows * kInt16StripBytes;
-    auto* codes = reinterpret_cast<int16_t*>(p);
-    auto* scale = reinterpret_cast<float*>(p + 64 * to.rows);
+  for (int64_t first = 0; first < blocks; first += to.group) {
+    const int64_t end = HWY_MIN(first + to.group, blocks);
     for (int64_t r = 0; r < to.rows; ++r) {
-      const float* from = x + r * x_stride + 32 * block;
-      const BlockScale s = scale_of_block(from, largest_code);
-      for (size_t i = 0; i < 32; i += hn::Lanes(di)) {
-        const auto q = round_codes(from + i, s.inverse, largest_code);
-        hn::StoreU(hn::DemoteTo(di16, q), di16, codes + 32 * r + i);
+      const float* const row = x + r * x_stride;
+      const BlockScale s = scale_of(row + 32 * first, 32 * (end - first));
+      for (int64_t block = first; block < end; ++block) {
+        std::byte* p = to.blocks + block * to.rows * kInt16StripBytes;
+        auto* codes = reinterpret_cast<int16_t*>(p) + 32 * r;
+        for (size_t i = 0; i < 32; i += hn::Lanes(di)) {
+          const auto q = round_codes(row + 32 * block + i, s.inverse, largest_code);
+          hn::StoreU(hn::DemoteTo(di16, q), di16, codes + i);
+        }
+        reinterpret_cast<float*>(p + 64 * to.rows)[r] = s.scale;
       }
-      scale[r] = s.scale;
     }
   }
+}
+
+void quantize_widened_strip_kernel(const float* x, int64_t x_stride, int64_t blocks,
+                                   const Int16Strip& to) {
+  const auto scale_of = [](const float* from, int64_t n)
+                            HWY_ATTR { return scale_of_block(from, n, kLargestInt8Code); };
+  quantize_words(x, x_stride, blocks, kLargestInt8Code, scale_of, to);
+}
+
+void quantize_int16_strip_kernel(const float* x, int64_t x_stride, int64_t blocks,
+                                 const Int16Strip& to) {
+  const auto scale_of = [](const float* from, int64_t n)
+                            HWY_ATTR { return scale_of_group(from, n); };
+  quantize_words(x, x_stride, blocks, kLargestWord, scale_of, to);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -155,6 +192,7 @@ namespace {
 
 HWY_EXPORT(quantize_row_kernel);
 HWY_EXPORT(quantize_strip_kernel);
+HWY_EXPORT(quantize_widened_strip_kernel);
 HWY_EXPORT(quantize_int16_strip_kernel);
 
 size_t align_64(size_t bytes) {
@@ -221,9 +259,12 @@ void quantize_strip_rows(const float* x, int64_t x_stride, int64_t begin, int64_
   }
 }
 
-void quantize_int16_strip(const float* x, int64_t x_stride, int64_t blocks, int largest_code,
-                          const Int16Strip& to) {
-  HWY_DYNAMIC_DISPATCH(quantize_int16_strip_kernel)(x, x_stride, blocks, largest_code, to);
+void quantize_widened_strip(const float* x, int64_t x_stride, int64_t blocks,
+                            const Int16Strip& to) {
+  HWY_DYNAMIC_DISPATCH(quantize_widened_strip_kernel)(x, x_stride, blocks, to);
+}
+void quantize_int16_strip(const float* x, int64_t x_stride, int64_t blocks, const Int16Strip& to) {
+  HWY_DYNAMIC_DISPATCH(quantize_int16_strip_kernel)(x, x_stride, blocks, to);
 }
 
 }  // namespace lumen::kernels

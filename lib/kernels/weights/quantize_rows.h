@@ -1,5 +1,5 @@
-// Activations rounded per 32 columns: to int8, what products with quantised weights take, and to
-// 14 bits for those with half-precision weights; both may be stored as int16.
+// Activations rounded: to int8 per 32 columns, what products with quantised weights take, and to 16
+// bits per group of columns for those with half-precision weights.
 #pragma once
 
 #include <cstddef>
@@ -56,12 +56,17 @@ size_t strip_rows_bytes(int64_t m, int64_t cols);
 void quantize_strip_rows(const float* x, int64_t x_stride, int64_t begin, int64_t end,
                          const StripRows& to);
 
-// Fills a strip from x [to.rows, 32 · blocks], rows x_stride floats apart; in the int8 one only the
-// first `rows` are read, and the others are zeros. `largest_code`: kLargestInt16Code, or
-// kLargestInt8Code for the codes of the int8 one. noexcept.
+// Fills a strip from x [to.rows, 32 · blocks], rows x_stride floats apart; only the first `rows`
+// are read, and the others are zeros. noexcept.
 void quantize_strip(const float* x, int64_t x_stride, int64_t rows, int64_t blocks,
                     const CodeStrip& to);
-void quantize_int16_strip(const float* x, int64_t x_stride, int64_t blocks, int largest_code,
-                          const Int16Strip& to);
+// The same codes as int16, of all rows. noexcept.
+void quantize_widened_strip(const float* x, int64_t x_stride, int64_t blocks, const Int16Strip& to);
+// Codes of 16 bits per to.group blocks: with c the codes of the group's numbers up to 1023,
+//
+//   scale = max|x| · max(1 / 32767, (√(Σ c²) + 6) / 1023 / kInt16XNorm)
+//
+// where √(Σ c²) + 6 ≥ 1023 ‖x‖ / max|x|. noexcept.
+void quantize_int16_strip(const float* x, int64_t x_stride, int64_t blocks, const Int16Strip& to);
 
 }  // namespace lumen::kernels
