@@ -72,6 +72,7 @@ std::vector<io::Json> tiny_configs() {
   io::Json other = base;
   other.update({{"num_hidden_layers", 2},
                 {"layer_types", {"full_attention", "linear_attention"}},
+                {"first_k_dense_replace", 0},
                 {"mlp_only_layers", io::Json::array()},
                 {"q_lora_rank", 12},
                 {"linear_num_heads", 3},

@@ -115,9 +115,12 @@ void read_jamba(const ArchitectureKeys& keys, Json& config) {
     }
     attends.push_back(count != 0);
   }
-  config["num_experts"] = 0;
-  config["num_experts_per_tok"] = 0;
-  if (expert_count(keys) > 0) read_experts(keys, "num_experts", config);
+  if (expert_count(keys) > 0) {
+    read_experts(keys, "num_experts", config);
+  } else {
+    config["num_experts"] = 0;
+    config["num_experts_per_tok"] = 2;  // what the class has, as below
+  }
   config["mlp_only_layers"] = Json::array();
   for (int64_t i = 0; i < layers; ++i) {
     sparse.push_back(keys.has_tensor(i, "ffn_gate_inp.weight"));
@@ -126,7 +129,8 @@ void read_jamba(const ArchitectureKeys& keys, Json& config) {
   const Period attention = period_of(attends, "attention", config);
   config["attn_layer_period"] = attention.period;
   config["attn_layer_offset"] = attention.offset;
-  const Period experts = period_of(sparse, "experts", config);
+  const Period experts =
+      expert_count(keys) > 0 ? period_of(sparse, "experts", config) : Period{2, 1};
   config["expert_layer_period"] = experts.period;
   config["expert_layer_offset"] = experts.offset;
 }

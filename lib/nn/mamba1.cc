@@ -18,7 +18,7 @@ Mamba1::Mamba1(const Parameters& parameters, const Mamba1Shape& s)
   if (parameters.has("A")) {
     a_ = parameters.get_f32("A", rates);
   } else {
-    log_a_ = parameters.get_f32("A_log", rates, Init::log_uniform(16));
+    log_a_ = parameters.get_f32("A_log", rates, Init::uniform(1));
   }
   if (s.norms != Mamba1Norms::kWeighted) return;
   step_norm_.emplace(parameters / "dt_layernorm", s.step_rank, s.eps);
