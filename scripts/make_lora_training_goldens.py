@@ -6,7 +6,7 @@ Usage: make_lora_training_goldens.py OUTPUT_DIRECTORY   (needs torch, transforme
 lora_training.json: the versions, per model its config.json, and per case its model, its
 adapter_config.json and the losses of its steps. lora_training.safetensors: "MODEL/weight/NAME";
 per case "CASE/start/NAME" and "CASE/end/NAME", the adapter as save_pretrained writes it before and
-after the steps, and "CASE/gradient/NAME", the gradients of the first step under the names of the
+after the steps (before, random numbers are added, but to what init_lora_weights has made), and "CASE/gradient/NAME", the gradients of the first step under the names of the
 adapter; "tokens" int32 [batch, tokens + 1]. Steps are AdamW's (learning rate 1e-2, weight decay
 0.01) of the mean loss, computed in float64 and stored as float32.
 """
@@ -35,6 +35,12 @@ CASES = {
     "dora-conv1d": ("gpt2", {"target_modules": ["c_attn", "c_proj"], "fan_in_fan_out": True,
                              "use_dora": True}),
     "saved": ("llama", {"target_modules": ["v_proj"], "modules_to_save": ["lm_head", "model.norm"]}),
+    "biases": ("gpt2", {"target_modules": ["c_attn"], "fan_in_fan_out": True, "bias": "all"}),
+    "own-biases": ("qwen2", {"target_modules": ["q_proj", "o_proj"], "bias": "lora_only"}),
+    "pissa": ("qwen2", {"target_modules": QUD, "init_lora_weights": "pissa"}),
+    "pissa-conv1d": ("gpt2", {"target_modules": ["c_attn", "c_proj"], "fan_in_fan_out": True,
+                              "init_lora_weights": "pissa", "use_rslora": True}),
+    "olora": ("qwen2", {"target_modules": QUD, "init_lora_weights": "olora"}),
 }
 
 
@@ -67,7 +73,8 @@ def main():
         model = peft.get_peft_model(model_of(base), config).double()
         trained = {key: p for key, p in model.named_parameters() if p.requires_grad}
         with torch.no_grad():
-            for parameter in trained.values():
+            is_given = "init_lora_weights" in keys
+            for parameter in trained.values() if not is_given else []:
                 parameter.add_(torch.randn_like(parameter) * 0.1)
                 parameter.copy_(parameter.float())
         config, start = adapter_of(model)

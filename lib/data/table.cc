@@ -252,7 +252,10 @@ class TableReader {
              looks_like_number(cell)   ? "from -3.4e38 to 3.4e38 in "
              : has_decimal_comma(cell) ? "with a decimal point in "
                                        : "as nearly all are of ",
-             quoted(column.name, 40), " (or name that in drop_columns)");
+             quoted(column.name, 40),
+             &column == &table_.columns[label_]
+                 ? " (data.on_bad_row = \"skip\" leaves such rows out)"
+                 : " (or name that in drop_columns)");
       });
     };
     with_context(io::place_of(file.path), refuse);

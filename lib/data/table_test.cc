@@ -234,6 +234,10 @@ TEST_CASE("a table that is not one is refused with the reason") {
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
                  "t.csv: line 2, column 1: found '1,5', expected a number with a decimal point in "
                  "'a' (or name that in drop_columns)"));
+  options.paths = {write_table("a,y\n1,5\n2,6\n3,nan\n")};
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
+                 "found 'nan', expected a number from -3.4e38 to 3.4e38 in 'y' "
+                 "(data.on_bad_row = \"skip\" leaves such rows out)"));
   options.paths = {write_table("1,1,2\n0.1,0.2,5\n")};
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
                  "the header has the name '1', expected a name that is not empty and not there "

@@ -43,12 +43,12 @@ const char* as_place(const std::string& directory) {
   return directory.empty() ? "." : directory.c_str();
 }
 
-constexpr std::string_view kBeginning = ".lumen-";
+constexpr std::string_view kBeginning = ".lumen-", kEnding = ".tmp";
 
 // What the temporary files for `path` end with; file systems allow names of 255 bytes.
 std::string temporary_ending(const std::string& path) {
   constexpr size_t kMostBytes = 200;
-  return str(".", path.substr(path.find_last_of('/') + 1).substr(0, kMostBytes), ".tmp");
+  return str(".", path.substr(path.find_last_of('/') + 1).substr(0, kMostBytes), kEnding);
 }
 
 std::string temporary_name(const std::string& path) {
@@ -57,15 +57,18 @@ std::string temporary_name(const std::string& path) {
              temporary_ending(path));
 }
 
-// Removes the temporary files for `path` whose processes were killed: one being written is locked.
-// Where the file system has no locks, none is removed.
-void remove_leftovers(const std::string& path) {
-  const std::string directory = directory_of(path), ending = temporary_ending(path);
+// Removes the temporary files in `directory`, "" or with its "/", that have this ending ("": all of
+// them) and whose processes were killed: one being written is locked. Where the file system has no
+// locks, none is removed.
+void remove_temporaries(const std::string& directory, std::string_view ending) {
   std::error_code ignored;
   for (const std::string& name : names_in(as_place(directory), ignored)) {
     if (!name.starts_with(kBeginning)) continue;
     const size_t number_end = name.find_first_not_of("0123456789-", kBeginning.size());
-    if (number_end == name.npos || std::string_view(name).substr(number_end) != ending) continue;
+    if (number_end == name.npos) continue;
+    const std::string_view rest = std::string_view(name).substr(number_end);
+    const bool is_temporary = rest.starts_with('.') && rest.ends_with(kEnding);
+    if (ending.empty() ? !is_temporary : rest != ending) continue;
     const std::string leftover = directory + name;
     const int fd = ::open(leftover.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) continue;
@@ -91,7 +94,7 @@ int create_locked(const std::string& temporary) {
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path), directory_(directory_of(path)) {
   check_target(path);
-  remove_leftovers(path);
+  remove_temporaries(directory_, temporary_ending(path));
   temporary_ = temporary_name(path);
   fd_ = create_locked(temporary_);
   if (fd_ < 0) {
@@ -173,6 +176,10 @@ void AtomicFile::commit() {
   // The new directory entry itself must reach the disk too. A directory that may be written need
   // not be readable.
   if (::access(as_place(directory_), R_OK) == 0) sync_path(as_place(directory_));
+}
+
+void remove_temporary_files(const std::string& directory) {
+  remove_temporaries(directory + "/", "");
 }
 
 void check_replaceable(const std::string& path, std::string_view beginning, std::string_view kind) {

@@ -19,9 +19,9 @@ namespace lumen::io {
 class AtomicFile {
  public:
   // Creates the temporary file, and removes those that processes left which were killed while they
-  // wrote `path`. Throws Error(kCannotCreate) if the directory is missing or
-  // read-only, if the file system has no such name, or if `path` is there and is not a regular file
-  // (a directory, device or symbolic link: nothing is written through links).
+  // wrote `path`. Throws Error(kCannotCreate) if the directory is missing or read-only, if the file
+  // system has no such name, or if `path` is there and is not a regular file (a directory, device
+  // or symbolic link: nothing is written through links).
   explicit AtomicFile(const std::string& path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
@@ -57,6 +57,9 @@ class AtomicFile {
   int fd_ = -1;
   uint64_t written_ = 0;
 };
+
+// Removes from `directory` what AtomicFiles left whose processes were killed.
+void remove_temporary_files(const std::string& directory);
 
 // Refuses, before the work whose result it will be, a path that an AtomicFile cannot replace or
 // whose file is of another kind: throws Error(kCannotCreate) if its directory is missing or may not

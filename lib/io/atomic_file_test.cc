@@ -74,6 +74,24 @@ TEST_CASE("what a killed process was writing is removed with the next file of th
   CHECK(read_file(path, 10) == "text");
 }
 
+TEST_CASE("what killed processes were writing in a directory is removed, and nothing else") {
+  const std::string directory = testing::temporary_directory();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const AtomicFile files[] = {AtomicFile(directory + "/a"), AtomicFile(directory + "/b.txt")};
+    ::_exit(0);
+  }
+  int status = 1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  for (const char* name : {"/.lumen-mine.tmp", "/.lumen-1-0", "/other.tmp"}) {
+    write_file_atomically(directory + name, "text");
+  }
+  const AtomicFile being_written(directory + "/a");
+  REQUIRE(count_files(directory) == 5);
+  remove_temporary_files(directory);
+  CHECK(count_files(directory) == 4);
+}
+
 TEST_CASE("two files of one name that are written at the same time are not in each other's way") {
   const std::string directory = testing::temporary_directory();
   const std::string path = directory + "/file";

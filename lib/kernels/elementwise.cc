@@ -193,6 +193,9 @@ LUMEN_PIECE void run_steps(std::span<const ChainStep> steps, const ChainStep* ke
       LUMEN_TERNARY(kWhere)
       LUMEN_TERNARY(kClamp)
       LUMEN_TERNARY(kLeaky)
+      case TypedOp::kRest:
+      case TypedOp::kFloorRest:
+      case TypedOp::kFloorQuotient:
       case TypedOp::kNone:
         break;
     }

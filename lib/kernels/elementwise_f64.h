@@ -13,7 +13,7 @@ using BlockF64Fn = void (*)(const double* const* in, double* out, int64_t n);
 
 // Formulas and special values are those of the float functions of the same names (elementwise.h),
 // with results down to the smallest number. + − × ÷ sqrt are correctly rounded, the others within 4
-// ulp (gelu_tanh: for x > −0.75; slopes: within 4 ulp of 1).
+// ulp (gelu: 6; gelu_tanh: for x > −0.75; slopes: within 4 ulp of 1).
 namespace block_f64 {
 void add(const double* const* in, double* out, int64_t n);
 void sub(const double* const* in, double* out, int64_t n);

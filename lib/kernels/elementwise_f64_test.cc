@@ -89,9 +89,10 @@ const FunctionF64 kFunctionsF64[] = {
     {"silu_slope", block_f64::silu_slope, 1,
      [](Exact a, Exact, Exact) { return logistic(a) * (1 + a * (1 - logistic(a))); }, 4, -30, 30,
      true},
-    // The tail's exponential and both polynomials count.
-    {"gelu", block_f64::gelu, 1, [](Exact a, Exact, Exact) { return a * normal_cdf(a); }, 8, -37,
+    {"gelu", block_f64::gelu, 1, [](Exact a, Exact, Exact) { return a * normal_cdf(a); }, 6, -37,
      9},
+    {"gelu of -1 to 1", block_f64::gelu, 1, [](Exact a, Exact, Exact) { return a * normal_cdf(a); },
+     6, -1, 1},
     {"gelu_slope", block_f64::gelu_slope, 1,
      [](Exact a, Exact, Exact) {
        const Exact density = std::isinf(a) ? 0 : a * std::exp(-a * a / 2) * kTwiceRootTwoOverPi / 4;

@@ -55,6 +55,10 @@ enum class TypedOp {
   kLess,
   kEqual,
   kWhere,
+  // integer_remainder, floor_modulo and floor_quotient below; of integers and bool only
+  kRest,
+  kFloorRest,
+  kFloorQuotient,
   kRelu,    // x < 0 ? 0 : x
   kToBf16,  // only in chains (elementwise.h): rounded to bfloat16 and back
   kSign,    // (0 < x) − (x < 0)

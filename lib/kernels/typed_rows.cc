@@ -243,6 +243,40 @@ HWY_INLINE void write_each(int64_t n, std::byte* y, const F& f) {
   std::memcpy(y, result, static_cast<size_t>(n) * sizeof(R));
 }
 
+// By double, which holds both and their rest: the quotient of |x| < 2^52 is cut to what it is, as
+// it lies 1 / |y| or more below the next whole number. The lowest int32 by −1 wraps.
+template <TypedOp kOp, typename T>
+HWY_INLINE T divide_in_double(T x, T y) {
+  const auto a = static_cast<double>(x), given = static_cast<double>(y);
+  const double b = given == 0 ? 1 : given, cut = std::trunc(a / b), rest = a - cut * b;
+  const double down = kOp != TypedOp::kRest && rest * b < 0 ? 1 : 0;
+  double result = kOp == TypedOp::kFloorQuotient ? cut - down : rest + down * b;
+  result = given == 0 ? 0 : result;
+  if constexpr (sizeof(T) == 8) return static_cast<T>(result);
+  result = result > 0x1.fffffffcp30 ? -0x1p31 : result;
+  return static_cast<T>(static_cast<int32_t>(result));
+}
+
+template <TypedOp kOp, typename T>
+void divide(const std::byte* a, const std::byte* b, int64_t n, std::byte* y) {
+  const auto at = [](const std::byte* x, int64_t i) HWY_ATTR { return element_at<T>(x, i); };
+  if constexpr (sizeof(T) == 8) {
+    T bits = 0;
+    for (int64_t i = 0; i < n; ++i)
+      bits |= (at(a, i) ^ at(a, i) >> 63) | (at(b, i) ^ at(b, i) >> 63);
+    if (bits >> 52 != 0) {
+      return write_each<T>(n, y, [=](int64_t i) HWY_ATTR {
+        const T x = at(a, i), by = at(b, i);
+        return kOp == TypedOp::kRest        ? integer_remainder(x, by)
+               : kOp == TypedOp::kFloorRest ? floor_modulo(x, by)
+                                            : floor_quotient(x, by);
+      });
+    }
+  }
+  write_each<T>(n, y,
+                [=](int64_t i) HWY_ATTR { return divide_in_double<kOp>(at(a, i), at(b, i)); });
+}
+
 template <typename T>
 void compute_as(TypedOp op, const std::byte* const* in, int64_t n, std::byte* y) {
   const std::byte *const a = in[0], *const b = in[1], *const c = in[2];
@@ -264,6 +298,15 @@ void compute_as(TypedOp op, const std::byte* const* in, int64_t n, std::byte* y)
       if constexpr (std::is_floating_point_v<T>) {
         write_each<T>(n, y, [=](int64_t i) HWY_ATTR { return at(a, i) / at(b, i); });
       }
+      return;
+    case TypedOp::kRest:
+      if constexpr (std::is_integral_v<T>) divide<TypedOp::kRest, T>(a, b, n, y);
+      return;
+    case TypedOp::kFloorRest:
+      if constexpr (std::is_integral_v<T>) divide<TypedOp::kFloorRest, T>(a, b, n, y);
+      return;
+    case TypedOp::kFloorQuotient:
+      if constexpr (std::is_integral_v<T>) divide<TypedOp::kFloorQuotient, T>(a, b, n, y);
       return;
     case TypedOp::kNegate:
       return write_each<T>(n, y, [=](int64_t i) HWY_ATTR { return negated(at(a, i)); });
@@ -313,7 +356,11 @@ void compute_truths(TypedOp op, const std::byte* const* in, int64_t n, std::byte
       return write_each<Byte>(n, y, [=](int64_t i) HWY_ATTR { return at(a, i) | at(b, i); });
     case TypedOp::kMultiply:
     case TypedOp::kMinimum:
+    case TypedOp::kFloorQuotient:
       return write_each<Byte>(n, y, [=](int64_t i) HWY_ATTR { return at(a, i) & at(b, i); });
+    case TypedOp::kRest:
+    case TypedOp::kFloorRest:
+      return write_each<Byte>(n, y, [](int64_t) HWY_ATTR { return Byte{0}; });
     case TypedOp::kSubtract:
       return write_each<Byte>(n, y, [=](int64_t i) HWY_ATTR { return at(a, i) ^ at(b, i); });
     case TypedOp::kEqual:

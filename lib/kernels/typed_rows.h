@@ -33,7 +33,7 @@ inline int64_t offset_of(const Shape& shape, const Strides& strides, int skipped
 // most kTypedChunkBytes are read. Truth values, the first operand of kWhere too, are bytes that are
 // 0 or not, as results 0 or 1; what is not 0 as an integer is true. `in` has kMaxArguments
 // elements, of which those that `op` does not read mean nothing; `y` may be one of them. kDivide:
-// f64 only. noexcept.
+// f64 only; kRest, kFloorRest and kFloorQuotient: not f64. noexcept.
 void compute_typed(TypedOp op, DType dtype, const std::byte* const* in, int64_t n, std::byte* y);
 
 // Sums, maxima or minima of numbers as they are widened, partial results side by side, so many that

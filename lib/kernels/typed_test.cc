@@ -87,7 +87,7 @@ std::vector<T> some_values(Philox& random, int64_t n) {
                                 : static_cast<T>(random.uniform()) - 0.5;
     } else {
       const uint64_t bits = random.next_u64();
-      values[i] = static_cast<T>(i % 3 == 0 ? bits % 5 : bits);
+      values[i] = static_cast<T>(i % 3 == 0 ? bits % 5 : i % 7 == 0 ? bits >> 12 : bits);
     }
   }
   return values;
@@ -152,13 +152,26 @@ std::vector<Arithmetic<T>> arithmetic() {
   };
 }
 
+// Of integers alone.
+std::vector<Arithmetic<int64_t>> divisions() {
+  return {
+      {TypedOp::kRest, [](const int64_t* x) { return integer_remainder(x[0], x[1]); }, 2},
+      {TypedOp::kFloorRest, [](const int64_t* x) { return floor_modulo(x[0], x[1]); }, 2},
+      {TypedOp::kFloorQuotient, [](const int64_t* x) { return floor_quotient(x[0], x[1]); }, 2},
+  };
+}
+
 // Whether the vectors of `op` give the bytes of its function, which kNone calls.
 template <typename T>
 void check_arithmetic(DType dtype) {
   using S = std::conditional_t<std::is_floating_point_v<T>, double, int64_t>;
   Philox random(5);
   ThreadPool pool(3);
-  for (const auto& [op, f, arguments] : arithmetic<S>()) {
+  auto all = arithmetic<S>();
+  if constexpr (std::is_same_v<S, int64_t>) {
+    for (const auto& division : divisions()) all.push_back(division);
+  }
+  for (const auto& [op, f, arguments] : all) {
     for (const Shape& shape :
          {Shape{}, Shape{0}, Shape{1}, Shape{33}, Shape{3, 5}, Shape{2, 9001}}) {
       const auto count = shape.elements();
@@ -477,6 +490,36 @@ TEST_CASE("casts truncate floats, wrap integers and take anything but 0 as true"
         std::vector<uint8_t>{0, 0, 1, 1});
   const int64_t large = (int64_t{1} << 53) + 1;  // no double
   CHECK(cast_all<int64_t, int64_t>(DType::kI64, {large}, DType::kI64)[0] == large);
+}
+
+// In chunks of one kind each: small numbers, whose quotients are those of doubles, and large ones.
+TEST_CASE("integers divide exactly on both sides of what double holds") {
+  ThreadPool pool(1);
+  Philox random(6);
+  on_every_target([&] {
+    for (int bits : {8, 31, 51, 52, 63}) {
+      std::vector<int64_t> x(700), y(700), quotient(700), rest(700);
+      for (size_t i = 0; i < x.size(); ++i) {
+        const auto some = [&](int most) {
+          const auto magnitude = static_cast<int64_t>(random.next_u64() >> (64 - most));
+          return random.next_u64() % 2 == 0 ? magnitude : -magnitude - 1;
+        };
+        y[i] = some(1 + static_cast<int>(i % static_cast<size_t>(bits)));
+        x[i] = i % 3 == 0 && y[i] != 0 ? some(bits) / y[i] * y[i] - static_cast<int64_t>(i % 2)
+                                       : some(bits);
+      }
+      const TypedOperand in[] = {operand(x, DType::kI64, {1}), operand(y, DType::kI64, {1})};
+      map_typed(pool, {.op = TypedOp::kFloorQuotient}, in, {700}, DType::kI64,
+                reinterpret_cast<std::byte*>(quotient.data()));
+      map_typed(pool, {.op = TypedOp::kFloorRest}, in, {700}, DType::kI64,
+                reinterpret_cast<std::byte*>(rest.data()));
+      for (size_t i = 0; i < x.size(); ++i) {
+        INFO(x[i] << " and " << y[i]);
+        REQUIRE(quotient[i] == floor_quotient(x[i], y[i]));
+        REQUIRE(rest[i] == floor_modulo(x[i], y[i]));
+      }
+    }
+  });
 }
 
 TEST_CASE("integer division never traps") {

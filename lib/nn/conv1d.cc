@@ -35,8 +35,8 @@ void turn_conv1d_weights(const io::Json& config, NamedArrays& tensors) {
 Conv1D::Conv1D(const Parameters& parameters, int64_t in, int64_t out, WeightOrder order)
     : weight_(order == WeightOrder::kOutIn ? parameters.get("weight", {out, in})
                                            : parameters.get_f32("weight", {in, out})),
-      bias_(parameters.get_f32("bias", {out}, Init::zeros())),
       addition_(parameters.low_rank(weight_, order)),
+      bias_(parameters.get_f32("bias", {out}, Init::zeros())),
       order_(order) {}
 
 Tensor Conv1D::product(const Tensor& x, const Tensor& bias) const {

@@ -34,8 +34,9 @@ class Conv1D {
  private:
   Tensor product(const Tensor& x, const Tensor& bias) const;
 
-  Tensor weight_, bias_;
+  Tensor weight_;
   std::optional<LowRank> addition_;
+  Tensor bias_;
   WeightOrder order_;
 };
 

@@ -46,7 +46,7 @@ std::string first_of(const std::vector<std::string>& problems) {
   return list;
 }
 
-constexpr std::string_view kWeight = "weight";
+constexpr std::string_view kWeight = "weight", kBias = "bias";
 
 // The place of a layer whose weight is `name`: without the last part, with the dot.
 std::string place_of_weight(const std::string& name) {
@@ -59,6 +59,10 @@ uint64_t hash(std::string_view text) {
   for (const char c : text) value = (value ^ static_cast<uint8_t>(c)) * 0x100000001b3;
   return value;
 }
+
+// Of an addition: its factors, and what they were at the start.
+constexpr const char *kA = "lora_A.weight", *kB = "lora_B.weight";
+constexpr const char *kStartOfA = "lora_A.start", *kStartOfB = "lora_B.start";
 
 // The last part of a place, which ends in a dot: "q_proj".
 std::string last_part(std::string_view place) {
@@ -103,6 +107,10 @@ bool is_of_module(std::string_view name, const std::vector<std::string>& modules
   const std::string place(name.substr(0, name.rfind('.') + 1));
   return std::ranges::any_of(modules,
                              [&](const std::string& module) { return ends_in(place, module); });
+}
+
+bool is_bias(std::string_view name) {
+  return str(".", name).ends_with(str(".", kBias)) && name.find(".experts.") == name.npos;
 }
 
 LoraOptions::Own LoraOptions::of(const std::string& place) const {
@@ -288,13 +296,8 @@ Tensor Parameters::trained_part(const std::string& name, Array start) const {
   return tree_->handed_out[full] = leaf;
 }
 
-Tensor Parameters::part_of_addition(const std::string& name, const Shape& shape,
-                                    const Init& init) const {
+Tensor Parameters::given_part(const std::string& name, const Shape& shape) const {
   const std::string full = prefix_ + name;
-  if (tree_->lora_seed) {
-    Philox random(*tree_->lora_seed, hash(full));
-    return trained_part(name, initialized(init, DType::kF32, shape, random));
-  }
   const auto found = tree_->adapter.find(full);
   if (found == tree_->adapter.end()) {
     tree_->problems.push_back(
@@ -308,6 +311,36 @@ Tensor Parameters::part_of_addition(const std::string& name, const Shape& shape,
   return tree_->handed_out[full] = graph::constant(float32_copy(found->second), full);
 }
 
+LowRank Parameters::new_addition(const Tensor& weight, WeightOrder order) const {
+  const LoraOptions& lora = *tree_->lora;
+  const auto [rank, scale] = lora.of(prefix_);
+  // The numbers of a stand-in are not known; check() fails for it.
+  const bool is_known = graph::is_constant(*weight.node());
+  const LowRankInit init = is_known ? lora.init : LowRankInit::kUniform;
+  Philox random(*tree_->lora_seed, hash(prefix_ + kA));
+  const LowRankStart start =
+      low_rank_start(init, weight, order, rank, scale, lora.init_iterations, random);
+  LowRank addition{trained_part(kA, start.a), trained_part(kB, start.b), scale, lora.dropout};
+  if (is_part_of_weight(init)) {
+    // A state, which a checkpoint restores: computed again it might differ by a bit.
+    const auto frozen = [&](const char* name, const Array& of) {
+      return tree_->handed_out[prefix_ + name] = graph::state(float32_copy(of), prefix_ + name);
+    };
+    const Tensor rows[] = {addition.a, frozen(kStartOfA, start.a)};
+    const Tensor columns[] = {addition.b, ops::neg(frozen(kStartOfB, start.b))};
+    addition.a = ops::concat(rows, 0);
+    addition.b = ops::concat(columns, 1);
+  }
+  if (!lora.dora || !is_known) return addition;
+  // What is 0 at the start leaves the lengths as they are, not even rounded.
+  const bool changes = init == LowRankInit::kRandom;
+  const Tensor whole =
+      changes ? graph::constant(worked_in(weight, addition, order).eval()) : weight;
+  const Tensor m = trained_part("lora_magnitude_vector", row_lengths(whole, order));
+  addition.magnitudes = magnitudes_of(m, weight, order);
+  return addition;
+}
+
 std::optional<LowRank> Parameters::low_rank(const Tensor& weight, WeightOrder order,
                                             const std::vector<std::string>& names) const {
   if (!takes_additions_ && (!tree_->lora || tree_->lora_seed)) return std::nullopt;
@@ -315,23 +348,18 @@ std::optional<LowRank> Parameters::low_rank(const Tensor& weight, WeightOrder or
   tree_->linear_layers.insert(names.begin(), names.end());
   if (order == WeightOrder::kInOut) tree_->in_out.insert(prefix_);
   if (!tree_->lora) return std::nullopt;
-  const std::string a = "lora_A.weight", b = "lora_B.weight";
   const NamedArrays& adapter = tree_->adapter;
-  const bool has = tree_->lora_seed
-                       ? is_chosen(names)
-                       : adapter.contains(prefix_ + a) || adapter.contains(prefix_ + b);
+  const bool is_new = tree_->lora_seed.has_value();
+  const bool has =
+      is_new ? is_chosen(names) : adapter.contains(prefix_ + kA) || adapter.contains(prefix_ + kB);
   if (!has) return std::nullopt;
-  const LoraOptions& lora = *tree_->lora;
-  const auto [rank, scale] = lora.of(prefix_);
-  const int in_axis = order == WeightOrder::kOutIn ? 1 : 0;
-  const int64_t in = weight.dim(in_axis), out = weight.dim(1 - in_axis);
-  LowRank addition{part_of_addition(a, {rank, in}, Init::kaiming_uniform(std::sqrt(5.0))),
-                   part_of_addition(b, {out, rank}, Init::zeros()), scale, lora.dropout};
-  // The lengths of a stand-in are not known; check() fails for it.
-  if (lora.dora && tree_->lora_seed && graph::is_constant(*weight.node())) {
-    const Tensor m = trained_part("lora_magnitude_vector", row_lengths(weight, order));
-    addition.magnitudes = magnitudes_of(m, weight, order);
-  }
+  const auto given = [&]() -> LowRank {
+    const auto [rank, scale] = tree_->lora->of(prefix_);
+    const int in_axis = order == WeightOrder::kOutIn ? 1 : 0;
+    return {given_part(kA, {rank, weight.dim(in_axis)}),
+            given_part(kB, {weight.dim(1 - in_axis), rank}), scale, tree_->lora->dropout};
+  };
+  const LowRank addition = is_new ? new_addition(weight, order) : given();
   tree_->additions.insert_or_assign(prefix_, addition);
   return addition;
 }
@@ -363,7 +391,15 @@ Array Parameters::find(const std::string& full, const Shape& shape, const Init& 
 }
 
 bool Parameters::is_trained(const std::string& full) const {
-  return tree_->trainable || is_of_module(full, tree_->trained_modules);
+  return tree_->trainable || is_of_module(full, tree_->trained_modules) || is_trained_bias(full);
+}
+
+bool Parameters::is_trained_bias(const std::string& full) const {
+  using Biases = LoraOptions::Biases;
+  const bool none = !tree_->lora_seed || tree_->lora->biases == Biases::kNone;
+  if (none || !is_bias(full)) return false;
+  const std::string place = full.substr(0, full.size() - kBias.size());
+  return tree_->lora->biases == Biases::kAll || tree_->additions.contains(place);
 }
 
 // Of a checkpoint one of the two is misshapen anyway.

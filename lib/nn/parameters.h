@@ -18,6 +18,7 @@
 #include "lib/graph/tensor.h"
 #include "lib/nn/init.h"
 #include "lib/nn/low_rank.h"
+#include "lib/nn/low_rank_start.h"
 #include "lib/tensor/named_arrays.h"
 
 namespace lumen::nn {
@@ -32,9 +33,14 @@ Array stored_as(const Array& array, DType dtype);
 // What low-rank additions (low_rank.h) the layers of a model get.
 struct LoraOptions {
   int64_t rank = 0;
-  double scale = 1;    // lora_scale
-  double dropout = 0;  // on x while training
-  bool dora = false;   // new additions have magnitudes
+  double scale = 1;                             // lora_scale
+  double dropout = 0;                           // on x while training
+  bool dora = false;                            // new additions have magnitudes
+  LowRankInit init = LowRankInit::kUniform;     // of new additions
+  std::optional<int64_t> init_iterations = {};  // as low_rank_start takes them
+  // Which biases are trained with new additions: those of their layers, or all of is_bias.
+  enum class Biases { kNone, kOfAdditions, kAll };
+  Biases biases = Biases::kNone;
   // Of new additions; those of an adapter are where it has tensors.
   // Ends of layer names: "q_proj", "shared_expert.up_proj"; of experts what PEFT calls the
   // parameter of all: "experts.down_proj". None: all linear layers but the output ("lm_head"), the
@@ -66,6 +72,9 @@ int64_t layer_number(std::string_view place);
 // "model.norm" "model.norm.weight" is.
 bool is_of_module(std::string_view name, const std::vector<std::string>& modules);
 
+// Whether the parameter `name` is the bias of a layer or a norm, but of experts.
+bool is_bias(std::string_view name);
+
 // A place in the tree ("model.layers.0."). Cheap to copy; all copies share what was asked for. Not
 // thread-safe.
 class Parameters {
@@ -94,7 +103,9 @@ class Parameters {
   // (B = 0: the model is unchanged at first), or those of `adapter`, whose tensors are named like
   // the layers: "….q_proj.lora_A.weight". What is missing or unused there is reported by check(),
   // which calls the adapter's file `place`.
-  // New ones begin with what the adapter `start` of the file `place` has of them.
+  // New ones begin with what the adapter `start` of the file `place` has of them. Of those that
+  // start as a part of the weight the frozen A₀ and B₀ are there too, "….lora_A.start" and
+  // "….lora_B.start".
   Parameters with_lora(const LoraOptions& options, uint64_t seed, const NamedArrays& start = {},
                        const std::string& place = "") const;
   Parameters with_lora(const LoraOptions& options, const NamedArrays& adapter,
@@ -164,12 +175,15 @@ class Parameters {
   struct Tree;
   explicit Parameters(std::shared_ptr<Tree> tree) : tree_(std::move(tree)) {}
   bool is_trained(const std::string& full) const;
+  bool is_trained_bias(const std::string& full) const;
   Array find(const std::string& full, const Shape& shape, const Init& init, DType dtype) const;
   // Whether the layer of this place gets a new addition; notes what names it among targets and
   // exclude.
   bool is_chosen(const std::vector<std::string>& names) const;
-  // The part `name` of an addition; a trained one begins as `init` says, if no adapter says it.
-  Tensor part_of_addition(const std::string& name, const Shape& shape, const Init& init) const;
+  // The part `name` of an adapter's addition.
+  Tensor given_part(const std::string& name, const Shape& shape) const;
+  // A new addition to a layer with this weight.
+  LowRank new_addition(const Tensor& weight, WeightOrder order) const;
   Tensor trained_part(const std::string& name, Array start) const;
   void note_misfit(const std::string& full, const Shape& found, const Shape& expected) const;
   // Two parts of one name: whichever came first would be neither trained nor saved.

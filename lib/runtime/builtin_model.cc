@@ -6,6 +6,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
+#include "lib/io/hf_cache.h"
 #include "lib/runtime/tool/output.h"
 #include "lib/runtime/version.h"
 
@@ -27,6 +28,10 @@ std::string builtin_model_path() {
     looked += (looked.empty() ? "" : ", ") + place.string();
   }
   fail(ErrorKind::kMissing, "the built-in model is not in ", looked, "; name a model");
+}
+
+std::string find_model(const std::string& name) {
+  return name == kBuiltinModel ? builtin_model_path() : io::find_model(name);
 }
 
 std::string model_notice(const io::ModelFiles& files) {

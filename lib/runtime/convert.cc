@@ -6,9 +6,9 @@
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
-#include "lib/io/hf_cache.h"
 #include "lib/io/importance_matrix.h"
 #include "lib/io/mapped_file.h"
+#include "lib/runtime/builtin_model.h"
 #include "lib/runtime/conversion/conversion.h"
 #include "lib/runtime/conversion/gguf_file_type.h"
 #include "lib/runtime/conversion/inspect.h"
@@ -113,8 +113,8 @@ void declare(CommandLine& line, ConvertOptions& options) {
   matters_to(kInspect | kConvert);
   line.add(path_field("tokenizer", "FILE", "the tokenizer of a model that has none of its own",
                       options.tokenizer));
-  matters_to(kInspect);
-  line.add_json("print one JSON object", options.json);
+  matters_to(kInspect | kConvert | kConvertAdapter);
+  line.add_json("print one JSON object, with --dry-run too", options.json);
   line.add_example("lumen-convert runs/lumen-tiny tiny.gguf --type q8_0", "write a GGUF file");
   line.add_example("lumen-convert model-f16.gguf model-q4_k_m.gguf --type q4_k_m",
                    "make a GGUF file smaller");
@@ -138,7 +138,7 @@ void declare(CommandLine& line, ConvertOptions& options) {
 int convert(const ConvertOptions& options) {
   if (options.inspect) {
     options.given.require(kInspect, "with --inspect");
-    const std::string path = io::find_model(*options.inspect);
+    const std::string path = find_model(*options.inspect);
     auto gguf = io::read_if_gguf(path);
     const io::Json model =
         is_importance_matrix(path, gguf.get()) ? inspect_importance_matrix(path, std::move(gguf))
@@ -150,6 +150,9 @@ int convert(const ConvertOptions& options) {
     return 0;
   }
   options.given.require(kConvert | kConvertAdapter, "without --inspect");
+  if (options.json && !options.dry_run) {
+    fail(ErrorKind::kUsage, "--json has no effect without --inspect or --dry-run");
+  }
   if (!options.model || !options.output) {
     fail(ErrorKind::kUsage, "nothing to do: name a model and what to write, or --inspect MODEL");
   }
@@ -165,7 +168,7 @@ int convert(const ConvertOptions& options) {
   } else if (!options.shard_size) {
     refuse_output(*options.output, nullptr, options);
   }
-  const std::string path = io::find_model(*options.model);
+  const std::string path = find_model(*options.model);
   auto gguf = io::read_if_gguf(path);
   if (is_adapter(path, gguf.get())) {
     options.given.require(kConvertAdapter, "with an adapter in the place of a model");

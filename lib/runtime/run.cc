@@ -3,8 +3,8 @@
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
 #include "lib/io/atomic_file.h"
-#include "lib/io/hf_cache.h"
 #include "lib/io/mapped_file.h"
+#include "lib/runtime/builtin_model.h"
 #include "lib/runtime/chat/chat.h"
 #include "lib/runtime/chat/line_editor.h"
 #include "lib/runtime/chat/text_commands.h"
@@ -37,7 +37,7 @@ int run(const RunOptions& options) {
   }
   if (!options.images.empty()) {
     // Words without quotes are more likely to be a prompt than names of files that are not there.
-    if (io::is_regular_file(options.images.front())) io::find_model(model);  // or kMissing
+    if (io::is_regular_file(options.images.front())) find_model(model);  // or kMissing
     fail(ErrorKind::kUsage, "unexpected argument ", quoted(options.images.front()), ": ",
          quoted(model), " is no classifier, which alone takes pictures; a prompt comes after -p");
   }

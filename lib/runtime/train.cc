@@ -11,6 +11,7 @@
 #include "lib/io/mapped_file.h"
 #include "lib/io/sha256.h"
 #include "lib/runtime/bench/bench_profile.h"
+#include "lib/runtime/builtin_model.h"
 #include "lib/runtime/tool/environment.h"
 #include "lib/runtime/tool/output.h"
 #include "lib/runtime/training/bundled_recipes.h"
@@ -170,7 +171,7 @@ std::string last_line(const Recipe& recipe, const TrainLoop& loop) {
 std::string result_line(const Recipe& recipe) {
   const std::string place = io::place_of(recipe.output_dir);
   if (!recipe.lora.rank || recipe.exported.merge_lora) return "the model is in " + place;
-  const bool builtin = *recipe.model.path == "builtin:lumen-tiny";  // lumen-run's own
+  const bool builtin = *recipe.model.path == kBuiltinModel;  // lumen-run's own
   const std::string base = builtin ? "" : io::place_of(find_base_model(recipe)) + " ";
   return str("the adapter is in ", place, "; lumen-run ", base, "--lora ", place, " runs it");
 }

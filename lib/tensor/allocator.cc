@@ -15,15 +15,8 @@ namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
 
-std::atomic<int64_t> live{0}, peak{0}, count{0};
+std::atomic<int64_t> live{0}, count{0};
 std::atomic<int64_t> most{std::numeric_limits<int64_t>::max()};
-
-void add_live(int64_t bytes) {
-  const int64_t now = live.fetch_add(bytes) + bytes;
-  int64_t seen = peak.load();
-  while (now > seen && !peak.compare_exchange_weak(seen, now)) {
-  }
-}
 
 }  // namespace
 
@@ -52,7 +45,7 @@ Buffer allocate(size_t bytes) {
     madvise(memory, rounded, MADV_HUGEPAGE);
   }
   count.fetch_add(1);
-  add_live(static_cast<int64_t>(rounded));
+  live.fetch_add(static_cast<int64_t>(rounded));
   Buffer buffer;
   buffer.data = static_cast<std::byte*>(memory);
   buffer.bytes = bytes;
@@ -68,7 +61,7 @@ void limit_memory(int64_t bytes) {
 }
 
 MemoryStats memory_stats() {
-  return {live.load(), peak.load(), count.load()};
+  return {live.load(), count.load()};
 }
 
 }  // namespace lumen

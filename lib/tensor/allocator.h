@@ -10,7 +10,6 @@ namespace lumen {
 // Counters of the whole process; reading them is thread-safe.
 struct MemoryStats {
   int64_t live_bytes = 0;   // allocated and not yet released
-  int64_t peak_bytes = 0;   // highest live_bytes so far
   int64_t allocations = 0;  // calls of allocate
 };
 

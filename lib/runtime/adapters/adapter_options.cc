@@ -56,7 +56,7 @@ void check_method(const io::Json& config) {
   const io::Json* init = io::find_value(config, "init_lora_weights");
   if (init == nullptr || !init->is_string()) return;
   const auto name = init->get<std::string>();
-  for (const char* known : {"gaussian", "orthogonal", "eva"}) {
+  for (const char* known : {"gaussian", "orthogonal", "eva", "mica"}) {
     if (name == known) return;
   }
   fail(ErrorKind::kUnsupported, "init_lora_weights is ", quoted(name),

@@ -16,10 +16,7 @@ namespace {
 using lumen::testing::contains;
 using lumen::testing::refusal;
 using lumen::testing::relative_error;
-using testing::kLlama;
-using testing::lora_recipe;
-using testing::losses;
-using testing::text_recipe;
+using testing::trained;
 
 // A config of each family that has experts.
 std::map<std::string, io::Json> mixtures() {
@@ -35,19 +32,6 @@ std::map<std::string, io::Json> mixtures() {
 std::string random_directory(const io::Json& config) {
   return model_directory(models::find_model_def(config), config,
                          text::TokenizerKind::kByteLevelBpe);
-}
-
-// What training additions to `targets` of a model leaves behind.
-std::string trained(const std::string& base, const std::string& targets, bool merge = false) {
-  const std::string place = lumen::testing::temporary_directory();
-  const auto recipe = read_recipe(
-      {"l.toml", text_recipe(kLlama).directory,
-       lora_recipe(base, str("targets = [", targets, "]\n"))},
-      {str("export.merge_lora=", merge), "data.on_too_long=split", "optimizer.lr=1e-2"});
-  const auto task = make_task(recipe, {.threads = 1});
-  losses(*task, 3);
-  task->export_model(place);
-  return place;
 }
 
 NamedArrays adapter_tensors(const std::string& place) {

@@ -11,6 +11,7 @@
 #include "lib/io/fused_experts.h"
 #include "lib/io/layer_windows.h"
 #include "lib/io/write_gguf.h"
+#include "lib/ops/ops.h"
 #include "lib/runtime/adapters/adapter_names.h"
 #include "lib/runtime/adapters/adapter_options.h"
 #include "lib/runtime/adapters/joined_additions.h"
@@ -165,6 +166,10 @@ Addition with_both_rows(const Addition (&parts)[2], bool same_a, bool in_turn) {
   const JoinedAddition both = joined(parts, {rows, rows}, same_a);
   const int64_t rank = both.own.rank;
   Addition result = {both.a, Array::zeros(DType::kF32, {2 * rows, rank}), both.own};
+  if (!parts[0].m.empty() && !parts[1].m.empty()) {
+    const graph::Tensor lengths[] = {graph::constant(parts[0].m), graph::constant(parts[1].m)};
+    result.m = ops::concat(lengths, 0).eval();
+  }
   float* const to = result.b.as_mutable<float>().data();
   for (const int part : {0, 1}) {
     const float* const from = both.b[part].as<float>().data();
@@ -437,7 +442,7 @@ void join_shared_layers(const io::Json& model_config, NamedArrays& tensors,
   std::erase_if(tensors, [&](const auto& tensor) {
     const auto& [name, array] = tensor;
     const std::string stored = shared_layer_name(model_config, name);
-    if (stored.empty() || !(name.ends_with(kLoraA) || name.ends_with(kLoraB))) return false;
+    if (stored.empty() || name.find(".lora_") == name.npos) return false;
     const std::string own_place = name.substr(0, name.rfind("lora_")),
                       place = stored.substr(0, stored.rfind("lora_"));
     if (name.find(kDownLayer) != name.npos) {
@@ -446,7 +451,7 @@ void join_shared_layers(const io::Json& model_config, NamedArrays& tensors,
       return true;
     }
     Addition& part = inputs[place][name.find(kGateLayer) != name.npos ? 0 : 1];
-    (name.ends_with(kLoraA) ? part.a : part.b) = array;
+    (name.ends_with(kLoraA) ? part.a : name.ends_with(kLoraB) ? part.b : part.m) = array;
     part.own = options.of(own_place);
     return true;
   });
@@ -455,6 +460,7 @@ void join_shared_layers(const io::Json& model_config, NamedArrays& tensors,
     const Addition whole = with_both_rows(both, have_same_a(both[0], both[1]), false);
     joint[place + std::string(kLoraA)] = whole.a;
     joint[place + std::string(kLoraB)] = whole.b;
+    if (!whole.m.empty()) joint[place + std::string(kMagnitude)] = whole.m;
     own[place] = {whole.a.shape()[0], whole.own.scale};
   }
   tensors.merge(joint);

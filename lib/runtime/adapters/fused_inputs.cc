@@ -62,6 +62,7 @@ void join_additions(const io::Json& config, const std::string& place, NamedArray
     Addition& addition = parts[part];
     addition.a = take_tensor(tensors, own + std::string(kLoraA));
     addition.b = take_tensor(tensors, own + std::string(kLoraB));
+    addition.m = take_tensor(tensors, own + std::string(kMagnitude));
     if (addition.a.empty() && addition.b.empty()) continue;
     require_pair(own, addition.a, addition.b);
     require_rows(config, part, own + std::string(kLoraB), addition.b);
@@ -76,6 +77,9 @@ void join_additions(const io::Json& config, const std::string& place, NamedArray
   const JoinedAddition both = joined(parts, rows, have_same_a(parts[0], parts[1]));
   tensors[place + std::string(kLoraA)] = both.a;
   tensors[place + std::string(kLoraB)] = nn::fused_inputs(both.b[0], both.b[1], config);
+  if (!parts[0].m.empty() && !parts[1].m.empty()) {
+    tensors[place + std::string(kMagnitude)] = nn::fused_inputs(parts[0].m, parts[1].m, config);
+  }
   if (options == nullptr) return;
   for (const int part : kBothParts) options->own.erase(nn::input_part_name(place, part));
   const bool usual = both.own.rank == options->rank && both.own.scale == options->scale;
@@ -152,8 +156,8 @@ void part_inputs(const io::Json& config, NamedArrays& tensors, nn::LoraOptions* 
 void join_inputs(const io::Json& config, NamedArrays& tensors, nn::LoraOptions* options) {
   std::set<std::string> places;  // of such layers, and names of tensors that are no additions
   for (const auto& [name, array] : tensors) {
-    const bool is_addition = name.ends_with(kLoraA) || name.ends_with(kLoraB);
-    const std::string of = is_addition ? name.substr(0, name.size() - kLoraA.size()) : name;
+    const size_t addition = name.find("lora_");
+    const std::string of = name.substr(0, addition);
     const std::string fused = nn::fused_input_name(of);
     if (!fused.empty()) places.insert(fused);
   }

@@ -8,9 +8,12 @@
 namespace lumen::runtime {
 
 // a [rank, in] and b [out, rank], both empty of a layer without one, and what B A is multiplied by.
+// Of DoRA the magnitudes m [out], which are of rows and so those of a layer that has the rows of
+// both.
 struct Addition {
   Array a, b;
   nn::LoraOptions::Own own{};
+  Array m = {};
 };
 
 // Whether both multiply the same numbers.

@@ -200,8 +200,10 @@ TEST_CASE("an adapter is read under the names of the model, its scale from alpha
     config["init_lora_weights"] = init;
     CHECK(contains(refusal(ErrorKind::kUnsupported, read), "changes the model's own weights"));
   }
-  config["init_lora_weights"] = "gaussian";
-  read();
+  for (const char* init : {"gaussian", "mica"}) {
+    config["init_lora_weights"] = init;
+    read();
+  }
   std::filesystem::rename(place + "/adapter_model.safetensors", place + "/adapter_model.bin");
   read();  // an older name, of a file that is told by its content
   io::write_file_atomically(place + "/adapter_model.bin", "\x80\x02}q.");
@@ -477,6 +479,7 @@ TEST_CASE("an adapter of integers is refused by file and tensor") {
   const auto outcome = testing::run_tool_process(
       "lumen-run", {"-p", "a", "--lora", place + "/adapter_model.safetensors"});
   CHECK(outcome.exit_code == 2);
+  CHECK(contains(outcome.err, "error: " + place));  // not that of the model
   CHECK(contains(outcome.err, "name its directory"));
 }
 

@@ -143,6 +143,7 @@ int bench_ab(const AbOptions& options) {
     fail(ErrorKind::kUsage, "name two programs: lumen-bench ab --a PATH --b PATH -- VERB");
   }
   const BenchKind& kind = measured_kind(options.command.front());
+  form_of(options.gate.output);  // refuses two before minutes of measuring
   Contender a(*options.a, kind), b(*options.b, kind);
   const int signal =
       run_rounds(a, b, options.rounds.value_or(5), report_arguments(options.command, kind));

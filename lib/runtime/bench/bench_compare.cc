@@ -283,9 +283,8 @@ void declare_gate(CommandLine& line, GateOptions& options) {
   line.add(switch_field("allow-different-machines", "compare though CPU, SIMD or kernel differ",
                         options.allow_different_machines));
   line.group("Output");
-  line.add(choice_field("output", "a Markdown table, JSON or JUnit XML (md)", options.output,
-                        {"md", "json", "junit"}),
-           "o");
+  declare(line, options.output, "a Markdown table, JSON or JUnit XML (md)",
+          {"md", "json", "junit"});
 }
 
 Comparison compare_reports(const BenchReport& old_report, const BenchReport& new_report,
@@ -314,10 +313,11 @@ Comparison compare_reports(const BenchReport& old_report, const BenchReport& new
 }
 
 std::string to_text(const Comparison& comparison, const GateOptions& options) {
-  if (options.output == "json") {
+  const std::string form = form_of(options.output);
+  if (form == "json") {
     return to_json(comparison, gate_exit_code(comparison, options)).dump(2) + "\n";
   }
-  if (options.output == "junit") return to_junit(comparison, options.inconclusive == "fail");
+  if (form == "junit") return to_junit(comparison, options.inconclusive == "fail");
   return to_table(comparison);
 }
 

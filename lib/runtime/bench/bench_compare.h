@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/runtime/bench/bench_output.h"
 #include "lib/runtime/bench/bench_report.h"
 #include "lib/runtime/tool/command_line.h"
 #include "lib/runtime/tool/statistics.h"
@@ -16,7 +17,7 @@ struct GateOptions {
   std::optional<double> threshold;    // percent by which a median may be worse; absent: 5
   std::string inconclusive = "fail";  // or "pass": such rows do not fail the gate
   bool allow_different_machines = false;
-  std::string output = "md";
+  BenchOutput output = {};  // md, json or junit
 };
 
 // Adds them to the verb begun last; they write to `options`.

@@ -246,14 +246,15 @@ TEST_CASE("names from a report do not break a table or XML", "[bench]") {
   options.threshold = 9.875;
   REQUIRE(contains(to_text(compared(old_report, new_report, options), options),
                    "rows slower by more than 9.875 %; the slowest"));
-  options.output = "junit";
+  options.output.form = "junit";
   const std::string xml = to_text(comparison, options);
   CAPTURE(xml);
   REQUIRE(contains(xml, "tests=\"2\" failures=\"1\" errors=\"0\" skipped=\"1\""));
   REQUIRE(contains(xml, "name=\"a|&lt;&amp;&quot;\\n\\x01&gt;, threads 2, depth 0, batch 1\""));
   REQUIRE(contains(xml, "<failure type=\"regression\" message=\"100.500 to 90.500 tokens/s"));
   REQUIRE(contains(xml, "<skipped message=\"only in old\"/>"));
-  options.output = "json";
+  options.output = {};
+  options.output.json = true;
   const Json json = io::parse_json(to_text(comparison, options), "");
   REQUIRE(json["exit_code"] == 3);
   REQUIRE(json["results"][0]["verdict"] == "regression");

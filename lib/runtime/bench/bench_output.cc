@@ -1,6 +1,7 @@
 #include "lib/runtime/bench/bench_output.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "lib/base/check.h"
 #include "lib/base/error.h"
@@ -64,9 +65,13 @@ std::string to_csv(const io::Json& report) {
 }  // namespace
 
 void declare(CommandLine& line, BenchOutput& output) {
-  line.add(choice_field("output", "a Markdown table, JSON, a line of JSON per row, or CSV (md)",
-                        output.form, {"md", "json", "jsonl", "csv"}),
-           "o");
+  declare(line, output, "a Markdown table, JSON, a line of JSON per row, or CSV (md)",
+          {"md", "json", "jsonl", "csv"});
+}
+
+void declare(CommandLine& line, BenchOutput& output, std::string help,
+             std::vector<std::string> forms) {
+  line.add(choice_field("output", std::move(help), output.form, std::move(forms)), "o");
   line.add(switch_field("json", "print one JSON object: -o json", output.json));
 }
 

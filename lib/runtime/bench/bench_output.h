@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lib/base/function_ref.h"
 #include "lib/io/json.h"
@@ -20,6 +21,9 @@ struct BenchOutput {
 
 // Adds --output and --json to `line`; they write to `output`.
 void declare(CommandLine& line, BenchOutput& output);
+// The same with other forms, which `help` describes.
+void declare(CommandLine& line, BenchOutput& output, std::string help,
+             std::vector<std::string> forms);
 
 // The form that is meant. Throws Error(kUsage) if --json and another one are.
 std::string form_of(const BenchOutput& output);

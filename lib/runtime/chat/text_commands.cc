@@ -6,7 +6,6 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
-#include "lib/io/hf_cache.h"
 #include "lib/io/json.h"
 #include "lib/io/mapped_file.h"
 #include "lib/runtime/builtin_model.h"
@@ -20,8 +19,7 @@ namespace {
 
 std::shared_ptr<const text::Tokenizer> load_named_vocabulary(const RunOptions& options) {
   if (options.tokenizer) return text::load_tokenizer(*options.tokenizer);
-  return text::load_tokenizer(options.model ? io::find_model(*options.model)
-                                            : builtin_model_path());
+  return text::load_tokenizer(options.model ? find_model(*options.model) : builtin_model_path());
 }
 
 std::string ids_to_json(const std::vector<int32_t>& ids) {

@@ -392,16 +392,24 @@ int TensorConversion::run(const std::function<void()>& write) {
   return 0;
 }
 
-std::string describe_tensors(uint64_t bytes, const std::vector<DType>& types) {
+void tell_dry_run(const ConvertOptions& options, uint64_t bytes, const std::vector<DType>& types,
+                  size_t files) {
   std::map<std::string_view, int64_t> counts;
   for (const DType type : types) ++counts[name(type)];
-  std::string out = str(human_bytes(bytes), ", ", types.size(), " tensors:");
+  if (options.json) {
+    const io::Json plan = {{"schema", 1},    {"output", *options.output}, {"bytes", bytes},
+                           {"files", files}, {"tensors", types.size()},   {"types", counts}};
+    write_stdout(plan.dump() + "\n");
+    return;
+  }
+  std::string out =
+      str(io::place_of(*options.output), ": ", human_bytes(bytes), ", ", types.size(), " tensors:");
   const char* separator = " ";
   for (const auto& [type, count] : counts) {
     out += str(separator, count, " in ", type);
     separator = ", ";
   }
-  return out;
+  write_stdout(out + (files > 1 ? str(", ", files, " files\n") : "\n"));
 }
 
 }  // namespace lumen::runtime

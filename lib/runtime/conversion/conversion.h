@@ -105,8 +105,10 @@ class TensorConversion {
   std::unique_ptr<State> state_;
 };
 
-// "1.5 GiB, 12 tensors: 5 in f16, 7 in f32".
-std::string describe_tensors(uint64_t bytes, const std::vector<DType>& types);
+// Prints what would be written: "out.gguf: 1.5 GiB, 12 tensors: 5 in f16, 7 in f32, 2 files", or
+// with --json that as an object.
+void tell_dry_run(const ConvertOptions& options, uint64_t bytes, const std::vector<DType>& types,
+                  size_t files = 1);
 
 // Whether a GGUF file is to be written, not a directory.
 bool writes_gguf(const ConvertOptions& options);

@@ -8,7 +8,6 @@
 #include "lib/io/atomic_file.h"
 #include "lib/io/backbone_names.h"
 #include "lib/io/gguf_adapter.h"
-#include "lib/io/hf_cache.h"
 #include "lib/io/mapped_file.h"
 #include "lib/nn/conv1d.h"
 #include "lib/nn/fused_layers.h"
@@ -18,11 +17,11 @@
 #include "lib/runtime/adapters/adapter_options.h"
 #include "lib/runtime/adapters/apply_adapter.h"
 #include "lib/runtime/adapters/lora.h"
+#include "lib/runtime/builtin_model.h"
 #include "lib/runtime/conversion/conversion.h"
 #include "lib/runtime/conversion/gguf_file_type.h"
 #include "lib/runtime/generation/session.h"
 #include "lib/runtime/generation/weights.h"
-#include "lib/runtime/tool/output.h"
 #include "lib/runtime/tool/output_directory.h"
 #include "lib/runtime/training/export_model.h"
 
@@ -41,7 +40,7 @@ std::string base_name(const std::string& path, const ConvertOptions& options) {
          " does not say which model it is for: name that with --base MODEL");
   }
   with_context(str("the base model of ", io::place_of(path), ", whose place --base MODEL can name"),
-               [&] { io::find_model(base); });
+               [&] { find_model(base); });
   return base;
 }
 
@@ -288,7 +287,7 @@ int convert_adapter(const std::string& path, const ConvertOptions& options) {
     uint64_t bytes = 0;
     for (const auto& [name, array] : adapter.tensors) bytes += row_bytes(dtype, array.elements());
     const std::vector<DType> dtypes(adapter.tensors.size(), dtype);
-    write_stdout(str(io::place_of(*options.output), ": ", describe_tensors(bytes, dtypes), "\n"));
+    tell_dry_run(options, bytes, dtypes);
   } else if (to_gguf) {
     write_adapter_file(adapter, base, templates, options);
   } else {

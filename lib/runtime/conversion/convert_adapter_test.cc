@@ -14,6 +14,7 @@
 #include "lib/runtime/conversion/inspect.h"
 #include "lib/runtime/convert.h"
 #include "lib/runtime/generation/prompt_format.h"
+#include "lib/runtime/tool/tool_process.h"
 #include "lib/text/train/train_tokenizer.h"
 #include "models/model.h"
 
@@ -176,6 +177,26 @@ TEST_CASE("an adapter whose base model is not here asks for its place") {
   options.output = place + "/adapter.gguf";
   const std::string why = lumen::testing::refusal(ErrorKind::kMissing, [&] { convert(options); });
   CHECK(contains(why, "whose place --base MODEL can name: /no/where: no such file"));
+}
+
+TEST_CASE("an adapter to the built-in model is converted, and its base opened, by its name") {
+  const std::string model = lumen::testing::source_path("testdata/builtin/lumen-tiny.gguf");
+  const std::string adapter =
+      adapter_directory(model, {"model.layers.0.self_attn.q_proj"},
+                        {{"base_model_name_or_path", "builtin:lumen-tiny"}});
+  const std::string gguf = adapter + "/adapter.gguf";
+  const auto converted = testing::run_tool_process("lumen-convert", {adapter, gguf});
+  INFO(converted.err);
+  REQUIRE(converted.exit_code == 0);
+  const std::vector<std::string> prompt = {"-p", "What is Lumen?", "-n", "8", "--lora"};
+  const auto answer = [&](std::vector<std::string> arguments, const std::string& lora) {
+    arguments.insert(arguments.end(), prompt.begin(), prompt.end());
+    arguments.push_back(lora);
+    const auto outcome = testing::run_tool_process("lumen-run", arguments);
+    CHECK(outcome.exit_code == 0);
+    return outcome.out;
+  };
+  CHECK(answer({}, adapter) == answer({"builtin:lumen-tiny"}, gguf));
 }
 
 TEST_CASE("an adapter of Granite 4.0 fits the Granite that it is in GGUF, and back") {

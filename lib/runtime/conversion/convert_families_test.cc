@@ -12,6 +12,7 @@
 #include "lib/io/write_safetensors.h"
 #include "lib/nn/parameters.h"
 #include "lib/runtime/conversion/convert_testing.h"
+#include "lib/runtime/training/text_recipes.h"
 #include "models/model.h"
 
 namespace lumen::runtime {
@@ -128,6 +129,14 @@ TEST_CASE("an InternLM2 computes as the Llama that it is, and becomes one") {
   CHECK(written["model_type"] == "llama");
   CHECK(written["architectures"] == io::Json::array({"LlamaForCausalLM"}));
   CHECK_FALSE(written.contains("bias"));
+  // And is trained as one.
+  const std::string targets = R"("q_proj", "down_proj")";
+  const std::string adapter = testing::trained(directory, targets);
+  const std::vector<float> merged = logits(testing::trained(directory, targets, true));
+  CHECK(relative_error(merged, want) > 1e-3);
+  for (const std::string& model : {directory, gguf, again}) {
+    CHECK(relative_error(logits(model, adapter), merged) < 1e-5);
+  }
 }
 
 TEST_CASE("numbers of Apertus's activations are keys in GGUF, one for all layers or one for each") {

@@ -50,6 +50,11 @@ TEST_CASE("a directory appears whole, and replaces another one only if told to")
   const auto dry = run({"--dry-run", "--shard-size", "1KB"});
   CHECK(dry.exit_code == 0);
   CHECK(contains(dry.out, "12 tensors: 12 in f32, 5 files\n"));
+  const io::Json plan = io::Json::parse(run({"--dry-run", "--shard-size", "1KB", "--json"}).out);
+  CHECK(plan["output"] == output);
+  CHECK(plan["files"] == 5);
+  CHECK(plan["types"] == io::Json({{"f32", 12}}));
+  CHECK(run({"--json"}).exit_code == 2);
   CHECK_FALSE(io::is_directory(output));
   REQUIRE(run({"--shard-size", "1KB"}).exit_code == 0);
   std::set<std::string> names;

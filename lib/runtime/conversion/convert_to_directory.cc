@@ -25,7 +25,6 @@
 #include "lib/runtime/conversion/conversion.h"
 #include "lib/runtime/conversion/gguf_file_type.h"
 #include "lib/runtime/generation/prompt_format.h"
-#include "lib/runtime/tool/output.h"
 #include "lib/runtime/tool/output_directory.h"
 #include "lib/runtime/training/export_model.h"
 #include "lib/text/gguf_files.h"
@@ -353,9 +352,7 @@ int write_directory(const Source& source, const ConvertOptions& options) {
                conversion.maker(tensor, dtypes.back()));
   }
   if (options.dry_run) {
-    const size_t shards = writer.shards(most);
-    write_stdout(str(io::place_of(*options.output), ": ", describe_tensors(writer.bytes(), dtypes),
-                     shards > 1 ? str(", ", shards, " files") : "", "\n"));
+    tell_dry_run(options, writer.bytes(), dtypes, writer.shards(most));
     return 0;
   }
   OutputDirectory output(*options.output, options.force);

@@ -466,8 +466,7 @@ int write_gguf(const Source& source, const ConvertOptions& options) {
   const std::vector<std::string> paths = writer.parts(*options.output, most);
   for (const std::string& path : paths) refuse_output(path, &files, options);
   if (options.dry_run) {
-    write_stdout(str(io::place_of(*options.output), ": ", describe_tensors(writer.bytes(), dtypes),
-                     paths.size() > 1 ? str(", ", paths.size(), " files") : "", "\n"));
+    tell_dry_run(options, writer.bytes(), dtypes, paths.size());
     return 0;
   }
   const std::filesystem::path output = *options.output;

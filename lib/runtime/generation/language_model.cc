@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <optional>
 #include <system_error>
 
 #include "lib/base/error.h"
@@ -11,6 +12,7 @@
 #include "lib/graph/plan_observer.h"
 #include "lib/io/sha256.h"
 #include "lib/runtime/adapters/apply_adapter.h"
+#include "lib/runtime/adapters/lora.h"
 #include "lib/runtime/generation/weights.h"
 #include "lib/runtime/tool/available_memory.h"
 #include "models/model.h"
@@ -139,8 +141,10 @@ class Decoder : public LanguageModel {
   std::string fingerprint() const override;
 
  private:
-  void open(const io::ModelFiles& files, const LoadOptions& options);
-  void make_model(io::Json config, const LoadOptions& options);
+  void open(const io::ModelFiles& files, const io::Json& config, const LoadOptions& options,
+            const std::optional<LoraAdapter>& adapter);
+  void make_model(const io::Json& config, const LoadOptions& options,
+                  std::optional<LoraAdapter> adapter);
   void allocate_cache(const LoadOptions& options);
   void prepare_weights(const Tensor& logits, const LoadOptions& options);
   void release_rows();
@@ -186,7 +190,11 @@ Decoder::Decoder(const io::ModelFiles& files, const LoadOptions& options)
       tensors_(files.tensors),
       kv_type_(options.kv_type) {
   graph::PoolScope scope(pool_);
-  with_context(files.path, [&] { open(files, options); });
+  const io::Json config =
+      with_context(files.path, [&] { return with_overrides(files.config, options.overrides); });
+  std::optional<LoraAdapter> adapter;
+  if (!options.lora.empty()) adapter = read_adapter(options.lora, config);
+  with_context(files.path, [&] { open(files, config, options, adapter); });
   allocate_cache(options);
   const Recording pass = record(1, 1, Wanted::kLastLogits);
   with_context(files.path, [&] { prepare_weights(pass.out, options); });
@@ -206,17 +214,18 @@ Decoder::~Decoder() {
   if (packing_.valid()) packing_.wait();
 }
 
-void Decoder::open(const io::ModelFiles& files, const LoadOptions& options) {
+void Decoder::open(const io::ModelFiles& files, const io::Json& config, const LoadOptions& options,
+                   const std::optional<LoraAdapter>& adapter) {
   memory_.weight_bytes = files.file_bytes;
   try {
-    make_model(with_overrides(files.config, options.overrides), options);
+    make_model(config, options, adapter);
   } catch (const Error& error) {
     const bool of_input =
         error.kind() == ErrorKind::kMalformed || error.kind() == ErrorKind::kUnsupported;
     if (options.overrides.empty() || !of_input) throw;
     try {
       tensors_ = files.tensors;
-      make_model(files.config, options);
+      make_model(files.config, options, adapter);
     } catch (const Error&) {
       throw error;  // not the overrides' fault
     }
@@ -224,22 +233,22 @@ void Decoder::open(const io::ModelFiles& files, const LoadOptions& options) {
   }
 }
 
-void Decoder::make_model(io::Json config, const LoadOptions& options) {
-  config_ = std::move(config);
-  std::string place;  // of the adapter
-  if (!options.lora.empty()) {
-    LoraAdapter adapter = read_adapter(options.lora, config_);
+void Decoder::make_model(const io::Json& config, const LoadOptions& options,
+                         std::optional<LoraAdapter> adapter) {
+  config_ = config;
+  if (adapter) {
     with_context(options.lora, [&] {
-      if (!options.allow_nonfinite) require_finite(adapter.tensors, pool_);
-      apply_adapter(adapter, config_, tensors_);
+      if (!options.allow_nonfinite) require_finite(adapter->tensors, pool_);
+      apply_adapter(*adapter, config_, tensors_);
     });
-    adapter_ = adapter.tensors;
-    adapter_options_ = adapter.options;
-    place = adapter.place;
+    adapter_ = adapter->tensors;
+    adapter_options_ = adapter->options;
   }
   widen_narrow_rows(tensors_, pool_);
   nn::Parameters parameters = nn::Parameters::from_checkpoint(tensors_);
-  if (!adapter_.empty()) parameters = parameters.with_lora(adapter_options_, adapter_, place);
+  if (!adapter_.empty()) {
+    parameters = parameters.with_lora(adapter_options_, adapter_, adapter->place);
+  }
   own_model_ = models::find_model_def(config_).make(config_, parameters);
   model_ = own_model_.get();
   models::check_tensors(parameters);

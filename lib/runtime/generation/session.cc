@@ -7,7 +7,6 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
-#include "lib/io/hf_cache.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
 #include "lib/runtime/builtin_model.h"
@@ -49,8 +48,9 @@ std::unique_ptr<LanguageModel> load_main(const RunOptions& options, const io::Mo
 }
 
 io::ModelFiles open_main(const RunOptions& options) {
-  if (options.model) return open_known_model(io::find_model(*options.model));
-  io::ModelFiles files = open_known_model(builtin_model_path());
+  const std::string name = options.model.value_or(std::string(kBuiltinModel));
+  io::ModelFiles files = open_known_model(find_model(name));
+  if (name != kBuiltinModel) return files;
   files.generation_config["do_sample"] = false;  // of facts the likeliest answer is wanted
   return files;
 }
@@ -68,7 +68,7 @@ void add_memory_notices(const MemoryPlan& memory, std::vector<std::string>& noti
 std::unique_ptr<LanguageModel> load_draft(const RunOptions& options,
                                           const text::Tokenizer& tokenizer, int64_t context) {
   return with_context("--draft", [&] {
-    const auto files = open_known_model(io::find_model(*options.draft));
+    const auto files = open_known_model(find_model(*options.draft));
     check_draft_vocabulary(*PromptFormat::load(files, "").tokenizer(), tokenizer);
     LoadOptions load = load_options(options);
     load.context = std::min(
@@ -106,7 +106,7 @@ io::ModelFiles open_known_model(const std::string& path, std::shared_ptr<const i
 
 io::ModelFiles open_language_model(const std::string& name,
                                    std::shared_ptr<const io::GgufFile> gguf) {
-  const std::string path = io::find_model(name);
+  const std::string path = find_model(name);
   if (is_classifier_directory(path)) {
     fail(ErrorKind::kUnsupported, io::place_of(path),
          ": is a classifier, not a language model; only lumen-run takes it");

@@ -69,6 +69,7 @@ struct TrainedOn {
   std::function<void(const NamedArrays& tensors, const std::string& place)> whole;
   bool fits_both = true;  // false: an adapter trained from the directory does not fit the GGUF
                           // file, and from that none can be trained
+  bool in_gguf = true;    // false: there are no such files
 };
 
 // Trains the model `base` from its directory and from the GGUF file that it becomes, by additions
@@ -83,9 +84,10 @@ void check_training_on(const std::string& base, const TrainedOn& checks) {
     options.type = "f32";
     REQUIRE(convert(options) == 0);
   };
-  to_gguf(base);
+  if (checks.in_gguf) to_gguf(base);
   for (const std::string& from : {base, gguf}) {
     INFO(from);
+    if (from == gguf && !checks.in_gguf) break;
     std::vector<float> merged;
     for (const bool merge : {true, false}) {
       const std::string place = lumen::testing::temporary_directory();
@@ -109,7 +111,9 @@ void check_training_on(const std::string& base, const TrainedOn& checks) {
       checks.adapter(io::read_safetensors(place + "/adapter_model.safetensors")->arrays(), place,
                      from == gguf);
       check_same_logits(exported_logits(base, place), merged);
-      if (checks.fits_both) check_same_logits(exported_logits(gguf, place), merged);
+      if (checks.fits_both && checks.in_gguf) {
+        check_same_logits(exported_logits(gguf, place), merged);
+      }
     }
     const std::string whole = lumen::testing::temporary_directory();
     const auto task = make_task(whole_recipe(from, {"train.batch_size=4"}), {.threads = 1});
@@ -117,6 +121,7 @@ void check_training_on(const std::string& base, const TrainedOn& checks) {
     CHECK(before.back() < before.front());
     task->export_model(whole);
     checks.whole(io::read_safetensors(whole + "/model.safetensors")->arrays(), whole);
+    if (!checks.in_gguf) continue;
     to_gguf(whole);
     check_same_logits(exported_logits(whole + "/model.gguf"), exported_logits(whole));
   }
@@ -250,6 +255,134 @@ TEST_CASE(
                CHECK(tensors.contains("model.layers.0.linear_attn.in_proj_qkvz.weight") == fused);
              }});
   }
+}
+
+TEST_CASE("families that GGUF does not have are trained, and written as transformers has them") {
+  struct Family {
+    const char *type, *module, *tensor, *key;  // of an adapter; of a whole model and its config
+    io::Json more;
+  };
+  const Family families[] = {
+      {"gptj",
+       "transformer.h.1.mlp.fc_in",
+       "transformer.h.1.attn.out_proj.weight",
+       "rotary_dim",
+       {{"n_embd", 32},
+        {"n_layer", 2},
+        {"n_head", 4},
+        {"n_positions", 64},
+        {"n_inner", 24},
+        {"rotary_dim", 4},
+        {"layer_norm_epsilon", 1e-5}}},
+      {"opt",
+       "model.decoder.layers.1.fc1",
+       "model.decoder.embed_positions.weight",
+       "do_layer_norm_before",
+       {{"ffn_dim", 24},
+        {"do_layer_norm_before", true},
+        {"word_embed_proj_dim", 32},
+        {"activation_function", "relu"}}},
+      {"helium",
+       "model.layers.1.mlp.up_proj",
+       "model.layers.1.mlp.up_proj.weight",
+       "rms_norm_eps",
+       {{"num_key_value_heads", 2}, {"head_dim", 8}, {"rms_norm_eps", 1e-8}}},
+      {"cwm",
+       "model.layers.1.mlp.up_proj",
+       "model.layers.1.mlp.up_proj.weight",
+       "layer_types",
+       {{"num_key_value_heads", 2},
+        {"head_dim", 8},
+        {"sliding_window", 8},
+        {"layer_types", {"sliding_attention", "full_attention"}}}},
+      {"hyperclovax",
+       "model.layers.1.mlp.up_proj",
+       "model.layers.1.post_norm1.weight",
+       "logits_scaling",
+       {{"num_key_value_heads", 2},
+        {"use_post_norm", true},
+        {"attention_multiplier", 0.3},
+        {"residual_multiplier", 0.5},
+        {"embedding_multiplier", 2.0},
+        {"logits_scaling", 0.5}}}};
+  for (const Family& family : families) {
+    INFO(family.type);
+    io::Json config = {{"model_type", family.type},    {"hidden_size", 32},
+                       {"intermediate_size", 24},      {"num_hidden_layers", 2},
+                       {"num_attention_heads", 4},     {"vocab_size", 300},
+                       {"max_position_embeddings", 64}};
+    config.update(family.more);
+    check_training_on(
+        random_base(config),
+        {.adapter =
+             [&](const NamedArrays& adapter, const std::string&, bool) {
+               CHECK(adapter.contains(str("base_model.model.", family.module, ".lora_A.weight")));
+             },
+         .whole =
+             [&](const NamedArrays& tensors, const std::string& place) {
+               CHECK(tensors.contains(family.tensor));
+               const io::Json written = io::read_json(place + "/config.json");
+               CHECK(written["model_type"] == family.type);
+               CHECK(written[family.key] == family.more[family.key]);
+             },
+         .in_gguf = false});
+  }
+}
+
+// In GGUF, and beside experts also here, two layers are in the place of one in PEFT.
+TEST_CASE("magnitudes of layers that become one are those of its rows") {
+  io::Json delta = mixture_config("qwen3_next"), granite = mixture_config("granitemoehybrid");
+  for (const char* key : {"mlp_only_layers", "sliding_window"}) {
+    delta.erase(key);
+    granite.erase(key);
+  }
+  delta.update({{"shared_expert_intermediate_size", 20},
+                {"layer_types", {"linear_attention", "full_attention"}},
+                {"linear_key_head_dim", 8},
+                {"linear_value_head_dim", 8},
+                {"linear_num_key_heads", 2},
+                {"linear_num_value_heads", 4}});
+  granite.update({{"shared_intermediate_size", 20},
+                  {"layer_types", {"attention", "attention"}},
+                  {"mamba_n_heads", 4},
+                  {"mamba_d_head", 16}});
+  const auto check = [](const io::Json& config, const std::string& exclude,
+                        const std::string& layer) {
+    const std::string base = random_base(config), gguf = base + "/model.gguf";
+    ConvertOptions options;
+    options.model = base;
+    options.output = gguf;
+    options.type = "f32";
+    REQUIRE(convert(options) == 0);
+    const auto recipe = [&](std::vector<std::string> settings) {
+      settings.insert(settings.end(), {"lora.dora=true", "data.on_too_long=split"});
+      return read_recipe({"l.toml", text_recipe(kLlama).directory, lora_recipe(gguf, exclude)},
+                         settings);
+    };
+    const auto task = make_task(recipe({}), {.threads = 1});
+    losses(*task, 3);
+    const std::string adapter = lumen::testing::temporary_directory(),
+                      merged = lumen::testing::temporary_directory();
+    task->export_model(adapter);
+    const auto whole = make_task(recipe({"export.merge_lora=true"}), {.threads = 1});
+    whole->restore(task->state());
+    whole->export_model(merged);
+    const NamedArrays tensors =
+        io::read_safetensors(adapter + "/adapter_model.safetensors")->arrays();
+    const std::string place = str("base_model.model.model.layers.0.", layer);
+    CHECK(tensors.at(place + ".lora_magnitude_vector").shape()[0] ==
+          tensors.at(place + ".lora_B.weight").shape()[0]);
+    check_same_logits(exported_logits(base, adapter), exported_logits(merged));
+    check_same_logits(exported_logits(gguf, adapter), exported_logits(merged));
+  };
+  check(delta, "exclude = [\"gate_proj\", \"up_proj\", \"down_proj\"]\n",
+        "linear_attn.in_proj_qkvz");
+  check(granite, "", "shared_mlp.input_linear");
+  granite["num_local_experts"] = 0;
+  check(granite, "", "shared_mlp.input_linear");
+  const auto half = [&] { check(granite, "exclude = [\"up_linear\"]\n", ""); };
+  CHECK(contains(refusal(ErrorKind::kUsage, half),
+                 "one layer in PEFT, is several here, of which some have no addition"));
 }
 
 TEST_CASE("families with names of their own are trained from directories and GGUF") {

@@ -322,8 +322,11 @@ PeftAdapter peft_adapter(const ExportedModel& model, const LoraRecipe& lora,
     options.own[place] = own;
   }
   FusedExperts experts = name_as_peft(model.config, tensors, options);
-  io::Json config = adapter_config(base_path, *lora.rank, lora.alpha, target_modules(lora, tensors),
-                                   model.config);
+  const double times = static_cast<double>(options.rank) / static_cast<double>(*lora.rank);
+  const double alpha = lora.alpha * (lora.rslora ? std::sqrt(times) : times);
+  io::Json config =
+      adapter_config(base_path, options.rank, alpha, target_modules(lora, tensors), model.config);
+  config["bias"] = lora.bias;
   config["lora_dropout"] = lora.dropout;
   config["use_rslora"] = lora.rslora;
   config["use_dora"] = lora.dora;
@@ -335,11 +338,17 @@ PeftAdapter peft_adapter(const ExportedModel& model, const LoraRecipe& lora,
     for (const auto& [name, array] : tensors) layers.insert(nn::layer_number(name));
     config["layers_to_transform"] = layers;
   }
-  for (const auto& [name, array] : whole) {
-    config["modules_to_save"].push_back(name.substr(0, name.rfind('.')));
+  std::set<std::string> modules;
+  for (auto& [name, array] : whole) {
+    const std::string path = name.substr(0, name.rfind('.'));
+    const bool is_saved = nn::is_of_module(name, lora.modules_to_save);
+    if (is_saved) modules.insert(path);
+    // What has an addition is a layer in a layer in PEFT.
+    const bool is_inner = !is_saved && tensors.contains(str(path, ".", kLoraA));
+    tensors[is_inner ? str(path, ".base_layer", name.substr(path.size())) : name] = array;
   }
+  if (!modules.empty()) config["modules_to_save"] = modules;
   tensors.merge(experts.tensors);
-  tensors.merge(whole);
   return {config, tensors};
 }
 

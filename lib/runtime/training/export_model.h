@@ -54,7 +54,7 @@ void write_adapter_files(const std::string& directory, const io::Json& config,
                          const NamedArrays& tensors, DType dtype);
 
 // What was trained, as PEFT has it. The weights of `model` are those of additions, made as
-// `options` say, and of modules that are trained whole.
+// `options` say, and of modules and biases that are trained whole.
 struct PeftAdapter {
   io::Json config;
   NamedArrays tensors;  // called as in LoraAdapter

@@ -126,7 +126,7 @@ class GraphTask : public TrainTask {
   TrainingData data_;
   std::vector<std::string> notices_;
   io::Json config_;
-  nn::LoraOptions lora_;  // of [lora]
+  nn::LoraOptions lora_;  // of [lora], as they are in the adapter
   nn::Parameters parameters_ = nn::Parameters::trainable(uint64_t{0});
   std::unique_ptr<Network> network_;
   std::vector<TrainedParameter> trained_;
@@ -209,6 +209,7 @@ void GraphTask::build_network() {
   require_memory();
   if (recipe_.lora.rank) {
     parameters_ = frozen_with_additions(recipe_, config_, base_->tensors, lora_);
+    lora_ = with_starts(lora_);
   } else if (base_ != nullptr) {
     parameters_ = recipe_.model.init == "random" ? nn::Parameters::trainable(seed)
                                                  : nn::Parameters::trainable(base_->tensors);
@@ -236,7 +237,10 @@ void GraphTask::choose_trained() {
   if (recipe_.lora.rank) {
     check_lora_targets(recipe_, io::get_string(config_, "model_type"), parameters_, weights());
     check_trained_modules(recipe_, parameters_);
-    if (!recipe_.exported.merge_lora) check_form_in_peft(recipe_, lora_, weights(), exported());
+    check_trained_biases(recipe_, parameters_);
+    NamedArrays additions = weights();
+    join_starts(additions);
+    if (!recipe_.exported.merge_lora) check_form_in_peft(recipe_, lora_, additions, exported());
   }
   for (const auto& [name, tensor] : parameters_.named()) {
     if (tensor.requires_grad()) trained_.push_back({name, tensor});
@@ -479,7 +483,9 @@ std::string GraphTask::base_sha256() const {
 NamedArrays GraphTask::weights() const {
   NamedArrays arrays;
   for (const auto& [name, tensor] : parameters_.named()) {
-    if (!recipe_.lora.rank || tensor.requires_grad()) arrays[name] = tensor.node()->value;
+    // Frozen parts of additions are not in the base.
+    const bool is_own = !recipe_.lora.rank || name.find(".lora_") != name.npos;
+    if (is_own || tensor.requires_grad()) arrays[name] = tensor.node()->value;
   }
   return arrays;
 }
@@ -523,6 +529,7 @@ void GraphTask::restore(const TaskState& state) {
 ExportedModel GraphTask::exported() const {
   ExportedModel model = {config_, weights(), recipe_.exported.dtype, &data_,
                          recipe_.tokenizer.path ? nullptr : base_.get()};
+  join_starts(model.weights);
   if (recipe_.lora.rank && recipe_.exported.merge_lora) model.weights = parameters_.merged();
   to_hugging_face(model.weights, model.config);
   return model;

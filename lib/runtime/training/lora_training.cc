@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "lib/base/strings.h"
+#include "lib/ops/ops.h"
 #include "lib/runtime/adapters/apply_adapter.h"
 #include "lib/runtime/adapters/lora.h"
 
@@ -16,6 +17,17 @@ std::vector<std::string> named_targets(const LoraRecipe& lora) {
   std::vector<std::string> names = lora.targets;
   std::erase(names, LoraRecipe::kAllLinear);
   return names;
+}
+
+constexpr const char *kNoBias = "none", *kAllBiases = "all";
+
+nn::LowRankInit init_named(const std::string& name) {
+  constexpr std::pair<std::string_view, nn::LowRankInit> kNames[] = {
+      {"uniform", nn::LowRankInit::kUniform},       {"gaussian", nn::LowRankInit::kGaussian},
+      {"orthogonal", nn::LowRankInit::kOrthogonal}, {"random", nn::LowRankInit::kRandom},
+      {"pissa", nn::LowRankInit::kPissa},           {"olora", nn::LowRankInit::kOlora}};
+  return std::ranges::find(kNames, name, &std::pair<std::string_view, nn::LowRankInit>::first)
+      ->second;
 }
 
 // What the module of the parameter `name` is called: "norm" of "model.norm.weight".
@@ -47,6 +59,14 @@ void go_on_from(const Recipe& recipe, const LoraAdapter& start, nn::LoraOptions&
   if (options.targets.empty()) options.targets = paths_of_additions(start.tensors);
   for (const auto& [name, array] : start.replaced) {
     if (nn::is_of_module(name, recipe.lora.modules_to_save)) continue;
+    if (nn::is_bias(name)) {
+      const std::string addition = str(name.substr(0, name.rfind('.') + 1), kLoraA);
+      const bool of_addition = start.tensors.contains(addition);
+      if (recipe.lora.bias == kAllBiases || (of_addition && recipe.lora.bias != kNoBias)) continue;
+      fail_at_key(recipe, "lora.bias",
+                  str(recipe.lora.bias, ", and the adapter has ", quoted(name), " in the place of ",
+                      "the model's own; say ", of_addition ? "lora_only or all" : kAllBiases));
+    }
     fail_at_key(recipe, "lora.adapter",
                 str("has ", quoted(name), " in the place of the model's own; name ",
                     quoted(module_of(name)), " in lora.modules_to_save"));
@@ -62,11 +82,17 @@ nn::LoraOptions lora_options(const Recipe& recipe, const io::Json& config,
   if (lora.layers > layers) {
     fail_at_key(recipe, "lora.layers", str(lora.layers, ": the model has ", layers));
   }
+  using Biases = nn::LoraOptions::Biases;
   nn::LoraOptions options{
       .rank = *lora.rank,
       .scale = nn::lora_scale(lora.alpha, *lora.rank, lora.rslora),
       .dropout = lora.dropout,
       .dora = lora.dora,
+      .init = init_named(lora.init),
+      .init_iterations = lora.init_iterations,
+      .biases = lora.bias == kNoBias      ? Biases::kNone
+                : lora.bias == kAllBiases ? Biases::kAll
+                                          : Biases::kOfAdditions,
       .targets = named_targets(lora),
       .exclude = lora.exclude,
       .first_layer = lora.layers > 0 ? std::max<int64_t>(0, layers - lora.layers) : 0};
@@ -141,6 +167,41 @@ void check_trained_modules(const Recipe& recipe, const nn::Parameters& parameter
                                join(std::vector<std::string>(known.begin(), known.end()), ", "))
                          : str("; did you mean ", near, "?")));
   }
+}
+
+void check_trained_biases(const Recipe& recipe, const nn::Parameters& parameters) {
+  if (recipe.lora.bias == kNoBias) return;
+  for (const auto& [name, tensor] : parameters.named_parameters()) {
+    if (nn::is_bias(name) && tensor.requires_grad()) return;
+  }
+  fail_at_key(recipe, "lora.bias",
+              str(recipe.lora.bias, recipe.lora.bias == kAllBiases
+                                        ? ", and the model has none"
+                                        : ", and no layer with an addition has one"));
+}
+
+void join_starts(NamedArrays& weights) {
+  constexpr std::string_view kStartOfA = "lora_A.start", kStartOfB = "lora_B.start";
+  std::vector<std::string> places;
+  for (const auto& [name, array] : weights) {
+    if (name.ends_with(kStartOfA)) places.push_back(name.substr(0, name.size() - kStartOfA.size()));
+  }
+  for (const std::string& place : places) {
+    const auto take = [&](std::string_view name) {
+      return graph::constant(weights.extract(str(place, name)).mapped());
+    };
+    const graph::Tensor rows[] = {take(kLoraA), take(kStartOfA)};
+    const graph::Tensor columns[] = {take(kLoraB), ops::neg(take(kStartOfB))};
+    weights[str(place, kLoraA)] = ops::concat(rows, 0).eval();
+    weights[str(place, kLoraB)] = ops::concat(columns, 1).eval();
+  }
+}
+
+nn::LoraOptions with_starts(nn::LoraOptions options) {
+  if (!nn::is_part_of_weight(options.init)) return options;
+  options.rank *= 2;
+  for (nn::LoraOptions::Group& group : options.groups) group.own.rank *= 2;
+  return options;
 }
 
 namespace {
@@ -239,8 +300,8 @@ void check_form_in_peft(const Recipe& recipe, const nn::LoraOptions& options,
     if (adapter.tensors.contains(str(path, ".", kMagnitude))) continue;
     fail_at_key(recipe, "lora.dora",
                 str(quoted(path),
-                    ", one layer in PEFT, is several here, of which no DoRA is made; "
-                    "leave it out, or say export.merge_lora = true"));
+                    ", one layer in PEFT, is several here, of which some have no addition; name "
+                    "all in lora.targets or leave all out, or say export.merge_lora = true"));
   }
   const bool are_alike = options.groups.empty() && options.own.empty();
   if (are_alike || model.weights.size() == trained.size()) return;

@@ -30,6 +30,16 @@ void check_adapter_taken(const Recipe& recipe, const nn::Parameters& parameters)
 // Whether every module that is trained whole is one of the model.
 void check_trained_modules(const Recipe& recipe, const nn::Parameters& parameters);
 
+// Whether the model has a bias that lora.bias means.
+void check_trained_biases(const Recipe& recipe, const nn::Parameters& parameters);
+
+// An addition that started as a part of the weight is one to the whole weight of twice the rank:
+// B A − B₀ A₀ = [B, −B₀] [A; A₀], what PEFT's save_pretrained makes of it with
+// path_initial_model_for_weight_conversion. Takes A₀ and B₀ out of `weights`.
+void join_starts(NamedArrays& weights);
+// The options of these.
+nn::LoraOptions with_starts(nn::LoraOptions options);
+
 // Whether PEFT has a form for what is trained, `trained`, and will be exported as `model`: before
 // it is trained.
 void check_form_in_peft(const Recipe& recipe, const nn::LoraOptions& options,

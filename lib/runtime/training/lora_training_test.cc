@@ -7,7 +7,10 @@
 #include "lib/io/atomic_file.h"
 #include "lib/io/safetensors.h"
 #include "lib/io/write_safetensors.h"
+#include "lib/ops/ops.h"
 #include "lib/optim/optimizer.h"
+#include "lib/runtime/adapters/adapter_names.h"
+#include "lib/runtime/adapters/lora.h"
 #include "lib/runtime/generation/language_model.h"
 #include "lib/runtime/training/network.h"
 #include "lib/runtime/training/text_recipes.h"
@@ -36,6 +39,42 @@ NamedArrays below(const NamedArrays& arrays, const std::string& prefix) {
   return found;
 }
 
+// PEFT has a layer with an addition in another.
+NamedArrays without_inner_layers(const NamedArrays& arrays) {
+  NamedArrays result;
+  for (const auto& [name, array] : arrays) {
+    result[renamed_part(name, ".base_layer.", ".")] = array;
+  }
+  return result;
+}
+
+// The same with zeros for the biases of GPT-2's keys, which change nothing: Adam makes steps of
+// what is rounded in their gradients.
+NamedArrays without_key_biases(NamedArrays arrays) {
+  for (auto& [name, array] : arrays) {
+    if (!name.ends_with("c_attn.bias")) continue;
+    array = nn::float32_copy(array);
+    const size_t dim = static_cast<size_t>(array.elements()) / 3;
+    std::ranges::fill(array.as_mutable<float>().subspan(dim, dim), 0.0f);
+  }
+  return arrays;
+}
+
+// B A − B₀ A₀ of each layer, by its path.
+NamedArrays changes(const NamedArrays& start, const NamedArrays& end) {
+  NamedArrays result;
+  for (const std::string& path : paths_of_additions(end)) {
+    const auto product = [&](const NamedArrays& of) {
+      const auto part = [&](std::string_view name) {
+        return graph::constant(of.at(str(path, ".", name)));
+      };
+      return ops::matmul(part(kLoraB), part(kLoraA));
+    };
+    result[path] = ops::sub(product(end), product(start)).eval();
+  }
+  return result;
+}
+
 // A directory with a model or an adapter.
 std::string written(const NamedArrays& arrays, const char* weights, const char* file,
                     const io::Json& config) {
@@ -47,10 +86,10 @@ std::string written(const NamedArrays& arrays, const char* weights, const char* 
 
 // The settings of a recipe that trains on with the adapter of this config.
 std::vector<std::string> settings_of(const io::Json& config) {
-  std::vector<std::string> settings = {str("lora.alpha=", config["lora_alpha"].dump()),
-                                       str("lora.rank=", config["r"].dump()),
-                                       str("lora.rslora=", config["use_rslora"].dump()),
-                                       str("lora.dora=", config["use_dora"].dump())};
+  std::vector<std::string> settings = {
+      str("lora.alpha=", config["lora_alpha"].dump()), str("lora.rank=", config["r"].dump()),
+      str("lora.rslora=", config["use_rslora"].dump()),
+      str("lora.dora=", config["use_dora"].dump()), str("lora.bias=", config["bias"].dump())};
   if (config["modules_to_save"].is_array()) {
     settings.emplace_back("lora.modules_to_save=[\"lm_head\", \"norm\"]");
   }
@@ -104,6 +143,12 @@ class Training {
     return result;
   }
 
+  NamedArrays copy_of_trained() const {
+    NamedArrays copies = trained();
+    for (auto& [name, array] : copies) array = nn::float32_copy(array);
+    return copies;
+  }
+
  private:
   ThreadPool pool_{2};
   io::ModelFiles files_;
@@ -127,13 +172,15 @@ double largest_error(const NamedArrays& got, const NamedArrays& want) {
   return largest;
 }
 
-TEST_CASE("steps with additions, with magnitudes or not, and whole modules are PEFT's") {
-  const auto path = [](const char* end) {
-    return lumen::testing::source_path(str("testdata/goldens/lora_training.", end));
-  };
-  const io::Json goldens = io::read_json(path("json"));
-  const NamedArrays arrays = io::read_safetensors(path("safetensors"))->arrays();
+std::string golden_path(const char* end) {
+  return lumen::testing::source_path(str("testdata/goldens/lora_training.", end));
+}
+
+TEST_CASE("steps with additions, with magnitudes or not, whole modules and biases are PEFT's") {
+  const io::Json goldens = io::read_json(golden_path("json"));
+  const NamedArrays arrays = io::read_safetensors(golden_path("safetensors"))->arrays();
   for (const auto& [name, golden] : goldens["cases"].items()) {
+    if (golden["config"]["init_lora_weights"] != true) continue;
     INFO(name);
     const std::string model = golden["model"];
     const std::string base = written(below(arrays, model + "/weight/"), "model.safetensors",
@@ -148,8 +195,40 @@ TEST_CASE("steps with additions, with magnitudes or not, and whole modules are P
       const double loss = training.step(arrays.at("tokens"), i == 0 ? &gradients : nullptr);
       CHECK(loss == Approx(golden["losses"][i].get<double>()).epsilon(2e-6));
     }
-    CHECK(largest_error(gradients, below(arrays, name + "/gradient/")) < 1e-4);
-    CHECK(largest_error(training.trained(), below(arrays, name + "/end/")) < 1e-4);
+    const auto comparable = [&](const NamedArrays& of) {
+      return without_key_biases(without_inner_layers(of));
+    };
+    const NamedArrays gradient = below(arrays, name + "/gradient/");
+    const NamedArrays end = below(arrays, name + "/end/");
+    CHECK(largest_error(comparable(gradients), comparable(gradient)) < 1e-4);
+    CHECK(largest_error(comparable(training.trained()), comparable(end)) < 1e-4);
+  }
+}
+
+// Singular vectors have no sign, so that only the products are PEFT's.
+TEST_CASE("steps of additions that start as a part of the weight are PEFT's") {
+  const io::Json goldens = io::read_json(golden_path("json"));
+  const NamedArrays arrays = io::read_safetensors(golden_path("safetensors"))->arrays();
+  for (const char* name : {"pissa", "pissa-conv1d", "olora"}) {
+    INFO(name);
+    const io::Json& golden = goldens["cases"][name];
+    const std::string model = golden["model"];
+    const std::string base = written(below(arrays, model + "/weight/"), "model.safetensors",
+                                     "config.json", goldens["models"][model]);
+    std::vector<std::string> settings = settings_of(golden["config"]);
+    settings.push_back(str("lora.init=", golden["config"]["init_lora_weights"].dump()));
+    settings.push_back(str("lora.targets=", golden["config"]["target_modules"].dump()));
+    Training training(base, settings);
+    const NamedArrays start = training.copy_of_trained();
+    for (const io::Json& loss : golden["losses"]) {
+      CHECK(training.step(arrays.at("tokens")) == Approx(loss.get<double>()).epsilon(2e-6));
+    }
+    const NamedArrays first = below(arrays, str(name, "/start/"));
+    NamedArrays zeros;
+    for (const auto& [of, array] : first) zeros[of] = Array::zeros(DType::kF32, array.shape());
+    CHECK(largest_error(changes(zeros, start), changes(zeros, first)) < 1e-5);
+    CHECK(largest_error(changes(start, training.trained()),
+                        changes(first, below(arrays, str(name, "/end/")))) < 1e-3);
   }
 }
 
@@ -211,6 +290,129 @@ TEST_CASE("DoRA gives as an adapter what it gives merged, and goes on bit by bit
     CHECK(relative_error(with, logits_of(merged)) < 2e-6);
     CHECK(relative_error(with, logits_of(base)) > 1e-3);
     CHECK(io::read_json(adapter + "/adapter_config.json")["use_dora"] == true);
+  }
+}
+
+TEST_CASE("additions start as the recipe says, and fit the model as it is") {
+  for (const char* kind : {kLlama, kGpt2}) {
+    const std::string base = trained_model(kind);
+    const double before = make_task(recipe_of(base, {}), {.threads = 1})->step(0).loss;
+    for (const char* init : {"gaussian", "orthogonal", "random", "pissa", "olora"}) {
+      for (const char* dora : {"false", "true"}) {
+        INFO(kind << init << dora);
+        std::vector<std::string> settings = {str("lora.init=", init), str("lora.dora=", dora),
+                                             "lora.rslora=true"};
+        const auto task = make_task(recipe_of(base, settings), {.threads = 1});
+        // Only random additions change the model.
+        const double tolerance = init == std::string_view("random") ? 1 : 1e-5;
+        CHECK(std::fabs(task->step(1e-2).loss - before) < tolerance);
+        losses(*task, 2);
+        const TaskState state = task->state();
+        const auto other = make_task(recipe_of(base, settings), {.threads = 2});
+        other->restore(state);
+        CHECK(losses(*other, 2) == losses(*task, 2));
+        const std::string adapter = lumen::testing::temporary_directory(),
+                          merged = lumen::testing::temporary_directory();
+        task->export_model(adapter);
+        settings.emplace_back("export.merge_lora=true");
+        const auto whole = make_task(recipe_of(base, settings), {.threads = 1});
+        whole->restore(task->state());
+        whole->export_model(merged);
+        const std::vector<float> with = logits_of(base, adapter);
+        CHECK(relative_error(with, logits_of(merged)) < 1e-5);
+        CHECK(relative_error(with, logits_of(base)) > 1e-3);
+        const bool is_part = std::string_view(init) == "pissa" || std::string_view(init) == "olora";
+        const io::Json config = io::read_json(adapter + "/adapter_config.json");
+        CHECK(config["r"] == (is_part ? 4 : 2));
+        CHECK(config["lora_alpha"] == Approx(is_part ? 8 * std::sqrt(2) : 8));
+      }
+    }
+  }
+}
+
+TEST_CASE("groups of additions that start as a part of the weight have ranks of their own") {
+  const std::string base = trained_model(kLlama), adapter = lumen::testing::temporary_directory();
+  const auto task = make_task(
+      recipe_of(base,
+                {"lora.init=pissa", "lora.groups=[{match = \"*down_proj\", rank = 3, alpha = 5}]"}),
+      {.threads = 1});
+  const double before = make_task(recipe_of(base, {}), {.threads = 1})->step(0).loss;
+  CHECK(task->step(0).loss == Approx(before).epsilon(1e-5));
+  task->export_model(adapter);
+  const io::Json config = io::read_json(adapter + "/adapter_config.json");
+  CHECK(config["rank_pattern"] == io::Json({{"down_proj", 6}}));
+  CHECK(config["alpha_pattern"]["down_proj"] == Approx(10));
+  CHECK(relative_error(logits_of(base, adapter), logits_of(base)) < 1e-5);
+}
+
+TEST_CASE("what a frozen part of additions is comes from the checkpoint") {
+  const std::string base = trained_model(kLlama);
+  const std::vector<std::string> pissa = {"lora.init=pissa"};
+  const auto task = make_task(recipe_of(base, pissa), {.threads = 1});
+  TaskState state = task->state();
+  const std::string name = "model.layers.0.self_attn.q_proj.lora_B.start";
+  Array changed = nn::float32_copy(state.weights.at(name));
+  changed.as_mutable<float>()[0] += 1;
+  state.weights[name] = changed;
+  const double before = task->step(0).loss;
+  task->restore(state);
+  CHECK(task->step(0).loss != before);
+  state.weights.erase(name);
+  CHECK(contains(refusal(ErrorKind::kMismatch, [&] { task->restore(state); }),
+                 "lora_B.start' [32, 2] is not in the checkpoint"));
+}
+
+TEST_CASE("biases are trained with additions, and saved as PEFT has them") {
+  const std::string base = trained_model(kGpt2), adapter = lumen::testing::temporary_directory(),
+                    merged = lumen::testing::temporary_directory(),
+                    again = lumen::testing::temporary_directory();
+  std::vector<std::string> settings = {"lora.bias=all", "lora.targets=c_attn"};
+  const auto task = make_task(recipe_of(base, settings), {.threads = 1});
+  losses(*task, 3);
+  task->export_model(adapter);
+  const std::string layer = "base_model.model.transformer.h.0.";
+  NamedArrays saved = io::read_safetensors(adapter + "/adapter_model.safetensors")->arrays();
+  for (const char* bias : {"attn.c_attn.base_layer.bias", "attn.c_proj.bias", "ln_1.bias"}) {
+    CHECK(saved.contains(layer + bias));
+  }
+  const io::Json config = io::read_json(adapter + "/adapter_config.json");
+  CHECK(config["bias"] == "all");
+  CHECK_FALSE(config.contains("modules_to_save"));
+  const std::vector<float> with = logits_of(base, adapter);
+  settings.emplace_back("export.merge_lora=true");
+  const auto whole = make_task(recipe_of(base, settings), {.threads = 1});
+  whole->restore(task->state());
+  whole->export_model(merged);
+  CHECK(relative_error(with, logits_of(merged)) < 2e-6);
+  // And back.
+  const auto on_from = [&](const std::string& bias) {
+    return make_task(recipe_of(base, {"lora.adapter=" + adapter, "lora.bias=" + bias}),
+                     {.threads = 1});
+  };
+  on_from("all")->export_model(again);
+  CHECK(logits_of(base, again) == with);
+  CHECK(contains(refusal(ErrorKind::kUsage, [&] { on_from("none"); }),
+                 "lora.bias: none, and the adapter has 'transformer.h.0.attn.c_attn.bias'"));
+  CHECK(
+      contains(refusal(ErrorKind::kUsage, [&] { on_from("lora_only"); }),
+               "lora_only, and the adapter has 'transformer.h.0.attn.c_proj.bias' in the place of "
+               "the model's own; say all"));
+  const auto own =
+      make_task(recipe_of(base, {"lora.bias=lora_only", "lora.targets=c_attn"}), {.threads = 1});
+  own->export_model(again);
+  saved = io::read_safetensors(again + "/adapter_model.safetensors")->arrays();
+  CHECK(saved.contains(layer + "attn.c_attn.base_layer.bias"));
+  CHECK(saved.size() == 3);
+  const std::string without = trained_model(kLlama);
+  for (const auto& [bias, said] :
+       {std::pair("all", "lora.bias: all, and the model has none"),
+        std::pair("lora_only", "lora.bias: lora_only, and no layer with an addition has one")}) {
+    CHECK(contains(refusal(ErrorKind::kUsage,
+                           [&, bias = bias] {
+                             make_task(recipe_of(without, {str("lora.bias=", bias)}),
+                                       {.threads = 1});
+                           }),
+                   said));
   }
 }
 
@@ -305,6 +507,23 @@ TEST_CASE("a checkpoint of before a key was known fits what does as by default")
   CHECK_FALSE(incompatible_keys(before, read_recipe({"l.toml", "", text})).empty());
 }
 
+TEST_CASE("keys of [lora] that contradict each other are refused") {
+  const std::string base =
+      "[model]\npath = \"x\"\n[train]\nsteps = 1\n[[data.train]]\npath = \"a.jsonl\"\n"
+      "[lora]\nrank = 4\n";
+  const auto told = [&](const std::string& lines) {
+    return refusal(ErrorKind::kMalformed, [&] { read_recipe({"l.toml", "", base + lines}, {}); });
+  };
+  CHECK(contains(
+      told("init_iterations = 8\n"),
+      "l.toml:9:19: lora.init_iterations: belongs to lora.init = pissa, which is uniform"));
+  CHECK(contains(told("init = \"olora\"\nadapter = \"a\"\n"),
+                 "l.toml:9:8: lora.init: additions start as in lora.adapter"));
+  const std::string orthogonal = "init = \"orthogonal\"\n";
+  CHECK(contains(told(orthogonal + "[[lora.groups]]\nmatch = \"*\"\nrank = 5\n"),
+                 "lora.groups[0].rank: is odd, and orthogonal additions are"));
+}
+
 TEST_CASE("what others call keys of recipes is told with ours") {
   const std::string base = "[model]\npath = \"x\"\n[train]\nsteps = 1\n[lora]\n";
   const auto told = [&](const std::string& line) {
@@ -313,6 +532,7 @@ TEST_CASE("what others call keys of recipes is told with ours") {
   CHECK(contains(told("use_dora = true\n"),
                  "l.toml:6:1: unknown key 'use_dora' in [lora]; did you mean lora.dora?"));
   CHECK(contains(told("r = 8\n"), "did you mean lora.rank?"));
+  CHECK(contains(told("init_lora_weights = \"pissa\"\n"), "did you mean lora.init?"));
   CHECK(contains(told("loraplus_lr_ratio = 16\n"), "did you mean optimizer.groups?"));
   CHECK(contains(refusal(ErrorKind::kUsage,
                          [&] {

@@ -1,6 +1,7 @@
 #include "lib/runtime/training/recipe.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -233,14 +234,15 @@ class Reader {
   }
 
   static std::string suggestion(const std::string& name, const std::vector<std::string>& names) {
-    std::string near = foreign_recipe_key(name.substr(name.find_last_of('.') + 1));
+    const std::string last = name.substr(name.find_last_of('.') + 1);
+    std::vector<std::string> same;  // the right key in another table, or without one
+    std::ranges::copy_if(names, std::back_inserter(same), [&](const std::string& other) {
+      return other.substr(other.find_last_of('.') + 1) == last;
+    });
+    std::string near = foreign_recipe_key(last);
+    if (near.empty() && same.size() == 1) near = same.front();
     if (near.empty()) near = nearest(name, names);
-    if (near.empty()) {  // the right key in the wrong table, or without one
-      const std::string last = name.substr(name.find_last_of('.') + 1);
-      for (const std::string& other : names) {
-        if (other.substr(other.find_last_of('.') + 1) == last) near = other;
-      }
-    }
+    if (near.empty() && !same.empty()) near = same.back();
     return near.empty() ? "" : "; did you mean " + near + "?";
   }
 

@@ -156,6 +156,9 @@ struct LoraRecipe {
   int64_t layers = 0;                        // the last so many; 0: all
   bool rslora = false;                       // scale alpha/√rank instead of alpha/rank
   bool dora = false;                         // and the lengths of the rows (Liu et al. 2024)
+  std::string init = "uniform";              // uniform, gaussian, orthogonal, random, pissa, olora
+  std::optional<int64_t> init_iterations;    // pissa; absent: until it is exact
+  std::string bias = "none";                 // of the model, trained too: none, all, lora_only
   std::vector<std::string> modules_to_save;  // trained whole, by the end of their path
   std::optional<std::string> adapter;        // to go on from
   std::vector<LoraGroup> groups;

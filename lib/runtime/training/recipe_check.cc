@@ -450,6 +450,22 @@ void complete_metrics(const Recipe& r, Complain complain) {
   }
 }
 
+void check_lora_init(const LoraRecipe& lora, Complain complain) {
+  if (lora.init_iterations && lora.init != "pissa") {
+    complain("lora.init_iterations", str("belongs to lora.init = pissa, which is ", lora.init));
+  }
+  if (lora.adapter && lora.init != LoraRecipe().init) {
+    complain("lora.init", "additions start as in lora.adapter; leave one of the keys out");
+  }
+  if (lora.init != "orthogonal") return;
+  constexpr const char* kOdd = "is odd, and orthogonal additions are halves of a whole";
+  if (lora.rank.value_or(0) % 2 != 0) complain("lora.rank", kOdd);
+  for (size_t i = 0; i < lora.groups.size(); ++i) {
+    if (lora.groups[i].rank.value_or(0) % 2 == 0) continue;
+    complain(str("lora.groups[", i, "].rank"), kOdd);
+  }
+}
+
 void complete_rest(Recipe& r, Complain complain) {
   if (r.lora.rank && (!r.model.path || r.model.init != "pretrained")) {
     complain("lora.rank", str("LoRA adds to a trained model; ",
@@ -463,6 +479,7 @@ void complete_rest(Recipe& r, Complain complain) {
   if (!r.lora.groups.empty() && !r.lora.rank) {
     complain("lora.groups", "there is no LoRA; give lora.rank");
   }
+  check_lora_init(r.lora, complain);
   for (size_t i = 0; i < r.lora.groups.size(); ++i) {
     if (r.lora.groups[i].match.empty()) {
       complain(str("lora.groups[", i, "]"), "match is missing: a pattern on paths of layers");

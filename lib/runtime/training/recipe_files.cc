@@ -103,7 +103,7 @@ std::vector<std::string> named_files(const Recipe& recipe) {
   const auto add = [&](const char* key, const std::optional<std::string>& path) {
     if (path) files.push_back(find_file(recipe, key, *path));
   };
-  if (recipe.model.path && *recipe.model.path != "builtin:lumen-tiny") {
+  if (recipe.model.path && *recipe.model.path != kBuiltinModel) {
     files.push_back(find_base_model(recipe));
   }
   add("model.weights", recipe.model.weights);
@@ -117,7 +117,7 @@ std::vector<std::string> named_files(const Recipe& recipe) {
 std::string find_base_model(const Recipe& recipe) {
   const std::string& path = *recipe.model.path;
   check_given(recipe, "model.path", path);
-  if (path == "builtin:lumen-tiny") return builtin_model_path();
+  if (path == kBuiltinModel) return builtin_model_path();
   const std::string beside = base_model_name(recipe);
   if (is_there(beside)) return beside;
   return with_context(place_of(recipe, "model.path"), [&] { return io::find_model(path); });

@@ -333,6 +333,17 @@ RecipeTable lora_table(LoraRecipe& l) {
   t.key("rslora", l.rslora, any(), "scale alpha / sqrt(rank)").only_with("rank");
   t.key("dora", l.dora, any(), "DoRA: the lengths of the weight's rows are trained apart")
       .only_with("rank");
+  t.key("init", l.init, one_of({"uniform", "gaussian", "orthogonal", "random", "pissa", "olora"}),
+        "what additions start as: random with B = 0 (uniform, gaussian), B A = 0 (orthogonal) or "
+        "neither; a part of the weight, whose rest is frozen: of its largest singular values "
+        "(pissa), of its Q R (olora)")
+      .only_with("rank");
+  t.key("init_iterations", l.init_iterations, between(1, 1'000'000),
+        "pissa: at most so many subspaces in search of the singular values (until they are exact)")
+      .only_with("rank");
+  t.key("bias", l.bias, one_of({"none", "all", "lora_only"}),
+        "biases of the model that are trained, too: all, or those of layers that have an addition")
+      .only_with("rank");
   t.key("modules_to_save", l.modules_to_save, {.min_items = 1},
         "what is trained whole besides, by the end of its path: embed_tokens, lm_head, norm")
       .only_with("rank");

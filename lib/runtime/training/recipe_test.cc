@@ -251,6 +251,8 @@ TEST_CASE("--set overrides with the same checks") {
   CHECK(usage("train.step=3") ==
         "--set 'train.step': there is no such key; did you mean train.steps?");
   CHECK(contains(usage("lr=3"), "did you mean optimizer.lr?"));
+  CHECK(contains(usage("train.seed=3"), "did you mean seed?"));
+  CHECK(contains(usage("data.mask_prompt=true"), "did you mean data.mask?"));
   CHECK(usage("train.steps=x").starts_with("--set train.steps: "));
   CHECK(contains(usage("train.steps=0"), "expected a whole number from 1"));
   CHECK(contains(usage("optimizer.groups=3"), "--set optimizer.groups: expected tables, [{key ="));

@@ -53,7 +53,7 @@ RunDirectory::RunDirectory(const std::string& path, bool force) : path_(path) {
   make_directories(path_);
   if (!force) refuse_foreign_model();
   lock();
-  remove_leftovers();
+  io::remove_temporary_files(path_);
 }
 
 RunDirectory::~RunDirectory() {
@@ -77,14 +77,6 @@ void RunDirectory::refuse_foreign_model() const {
       fail(ErrorKind::kCannotCreate, io::place_of(path_), ": holds a model (", quoted(name),
            ") that is not the result of a run; give another --out, or --force to write over it");
     }
-  }
-}
-
-// Files that a run was writing (io::AtomicFile) when it was killed.
-void RunDirectory::remove_leftovers() const {
-  std::error_code ignored;
-  for (const std::string& name : io::names_in(path_, ignored)) {
-    if (name.starts_with(".lumen-") && name.ends_with(".tmp")) fs::remove(file(name), ignored);
   }
 }
 

@@ -59,7 +59,6 @@ class RunDirectory {
   void lock();
   bool is_result() const;
   void refuse_foreign_model() const;
-  void remove_leftovers() const;
 
   std::string path_;
   bool made_ = false;

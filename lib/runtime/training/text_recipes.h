@@ -59,4 +59,19 @@ inline std::vector<double> losses(TrainTask& task, int steps) {
   return result;
 }
 
+// A directory with what three steps of additions to `targets` of `base` leave behind: an adapter,
+// or the model with it.
+inline std::string trained(const std::string& base, const std::string& targets,
+                           bool merge = false) {
+  const std::string place = lumen::testing::temporary_directory();
+  const auto recipe = read_recipe(
+      {"l.toml", text_recipe(kLlama).directory,
+       lora_recipe(base, str("targets = [", targets, "]\n"))},
+      {str("export.merge_lora=", merge), "data.on_too_long=split", "optimizer.lr=1e-2"});
+  const auto task = make_task(recipe, {.threads = 1});
+  losses(*task, 3);
+  task->export_model(place);
+  return place;
+}
+
 }  // namespace lumen::runtime::testing
