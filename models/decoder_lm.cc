@@ -18,26 +18,16 @@ nn::Parameters parameters_of(const nn::Parameters& all, const nn::DecoderConfig&
   return all.with_normal_weights(config.initializer_range);
 }
 
-nn::GatedDeltaNetShape delta_net_of(const io::Json& json, const nn::DecoderConfig& config) {
-  const auto size = [&](const char* key, int64_t least, int64_t most) {
-    return io::get_int(json, key, least, most);
-  };
-  const nn::GatedDeltaNetShape shape = {
-      .hidden = config.hidden_size,
-      .key_heads = size("linear_num_key_heads", 1, limits::kHeads),
-      .key_dim = size("linear_key_head_dim", 1, limits::kDim),
-      .heads = size("linear_num_value_heads", 1, limits::kHeads),
-      .value_dim = size("linear_value_head_dim", 1, limits::kDim),
-      .kernel = size("linear_conv_kernel_dim", 2, io::kMostConvTaps),
-      .eps = config.rms_norm_eps,
-      .tiled = nn::has_tiled_heads(json),
-      .fused = nn::has_fused_inputs(json),
-      .apart = nn::has_inputs_apart(json)};
-  if (shape.heads % shape.key_heads != 0) {
-    fail(ErrorKind::kMalformed, "linear_num_value_heads ", shape.heads,
-         " is not a multiple of linear_num_key_heads ", shape.key_heads);
+// What the cache holds of `layers` layers with a state, which are like this one.
+std::optional<nn::KvCacheShape::Recurrent> states_of(const nn::LayerShape& layer, int64_t layers) {
+  if (layer.delta_net) return nn::GatedDeltaNet::cache_shape(*layer.delta_net, layers);
+  if (layer.kimi_delta) return nn::KimiDeltaAttention::cache_shape(*layer.kimi_delta, layers);
+  if (layer.short_convolution) {
+    return nn::ShortConvolution::cache_shape(*layer.short_convolution, layers);
   }
-  return shape;
+  if (layer.mamba1) return nn::Mamba1::cache_shape(*layer.mamba1, layers);
+  if (layer.mamba) return nn::Mamba2::cache_shape(*layer.mamba, layers);
+  return {};
 }
 
 }  // namespace
@@ -65,13 +55,33 @@ nn::PlainMlpShape plain_mlp(const nn::DecoderConfig& config, bool bias) {
           .bias = bias};
 }
 
+void require_silu(const io::Json& json, std::string_view part) {
+  const std::string activation = io::get_string(json, "hidden_act", "silu");
+  if (activation == "silu" || activation == "swish") return;
+  fail(ErrorKind::kUnsupported, "hidden_act ", quoted(activation), " is not supported in ", part,
+       "; known: silu, swish");
+}
+
+nn::LatentAttentionShape latent_attention_of(const io::Json& json,
+                                             const nn::DecoderConfig& config) {
+  const auto size = [&](const char* key) { return io::get_int(json, key, 1, limits::kDim); };
+  const bool has_latents = io::find_value(json, "q_lora_rank") != nullptr;
+  nn::LatentAttentionShape shape = {.hidden = config.hidden_size,
+                                    .heads = config.num_attention_heads,
+                                    .query_rank = has_latents ? size("q_lora_rank") : 0,
+                                    .rank = size("kv_lora_rank"),
+                                    .key_dim = size("qk_nope_head_dim"),
+                                    .rotary_dim = size("qk_rope_head_dim"),
+                                    .value_dim = size("v_head_dim"),
+                                    .bias = config.attention_bias,
+                                    .dropout = config.attention_dropout};
+  shape.scale = 1 / std::sqrt(static_cast<double>(shape.query_dim()));
+  return shape;
+}
+
 nn::SparseMlpShape experts_of(const io::Json& json, const nn::DecoderConfig& config,
                               const char* count) {
-  const std::string activation = io::get_string(json, "hidden_act", "silu");
-  if (activation != "silu" && activation != "swish") {
-    fail(ErrorKind::kUnsupported, "hidden_act ", quoted(activation),
-         " is not supported in experts; known: silu, swish");
-  }
+  require_silu(json, "experts");
   const int64_t experts = io::get_int(json, count, 1, limits::kExperts);
   return {.hidden = config.hidden_size,
           .intermediate = config.intermediate_size,
@@ -212,13 +222,31 @@ std::function<Rotation(int64_t)> local_if_windowed(std::vector<int64_t> windows)
   };
 }
 
+nn::GatedDeltaNetShape delta_net_of(const io::Json& json, const nn::DecoderConfig& config) {
+  require_silu(json, "Gated DeltaNet");
+  const auto size = [&](const char* key, int64_t least, int64_t most) {
+    return io::get_int(json, key, least, most);
+  };
+  const nn::GatedDeltaNetShape shape = {
+      .hidden = config.hidden_size,
+      .key_heads = size("linear_num_key_heads", 1, limits::kHeads),
+      .key_dim = size("linear_key_head_dim", 1, limits::kDim),
+      .heads = size("linear_num_value_heads", 1, limits::kHeads),
+      .value_dim = size("linear_value_head_dim", 1, limits::kDim),
+      .kernel = size("linear_conv_kernel_dim", 2, io::kMostConvTaps),
+      .eps = config.rms_norm_eps,
+      .tiled = nn::has_tiled_heads(json),
+      .fused = nn::has_fused_inputs(json),
+      .apart = nn::has_inputs_apart(json)};
+  if (shape.heads % shape.key_heads != 0) {
+    fail(ErrorKind::kMalformed, "linear_num_value_heads ", shape.heads,
+         " is not a multiple of linear_num_key_heads ", shape.key_heads);
+  }
+  return shape;
+}
+
 std::function<nn::LayerShape(int64_t)> delta_net_layers(const io::Json& json,
                                                         const nn::DecoderConfig& config) {
-  const std::string activation = io::get_string(json, "hidden_act", "silu");
-  if (activation != "silu" && activation != "swish") {
-    fail(ErrorKind::kUnsupported, "hidden_act ", quoted(activation),
-         " is not supported in Gated DeltaNet; known: silu, swish");
-  }
   nn::LayerShape full = plain_layer(config);
   full.attention.gated = true;
   full.attention.qk_norm = nn::QkNorm::kHeads;
@@ -299,20 +327,13 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
     if (keys_of != i) is_borrowed_[keys_of_.back()] = true;
     const bool mixes = layer.parts != nn::LayerParts::kMlp;
     if (keys_of == i && mixes) last_to_keep_ = static_cast<size_t>(i);
-    const bool keeps_state = layer.delta_net || layer.short_convolution || layer.mamba;
+    const auto states = states_of(layer, recurrent_.layers + 1);
     // With both, which all layers have or none, a layer is the same one of both kinds.
-    numbers_.push_back(keeps_state ? recurrent_.layers : std::ssize(heads_));
+    numbers_.push_back(states ? recurrent_.layers : std::ssize(heads_));
     if (!mixes) continue;
     if (layer.latent) latent_dim_ = layer.latent->cached();
-    if (layer.delta_net) {
-      recurrent_ = nn::GatedDeltaNet::cache_shape(*layer.delta_net, recurrent_.layers + 1);
-    } else if (layer.short_convolution) {
-      recurrent_ =
-          nn::ShortConvolution::cache_shape(*layer.short_convolution, recurrent_.layers + 1);
-    } else if (layer.mamba) {
-      recurrent_ = nn::Mamba2::cache_shape(*layer.mamba, recurrent_.layers + 1);
-    }
-    if (keys_of == i && (!keeps_state || layer.mamba_beside)) {
+    if (states) recurrent_ = *states;
+    if (keys_of == i && (!states || layer.mamba_beside)) {
       heads_.push_back({layer.attention.kv_heads, layer.attention.head_dim});
     }
   }

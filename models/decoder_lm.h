@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lib/nn/learned_positions.h"
@@ -52,6 +53,11 @@ struct DecoderShape {
 nn::LayerShape plain_layer(const nn::DecoderConfig& config);
 // A feed-forward layer without a gate, of hidden_act, with biases if `bias` says so.
 nn::PlainMlpShape plain_mlp(const nn::DecoderConfig& config, bool bias);
+// Throws Error(kUnsupported) for another hidden_act than silu, which such parts of a model have.
+void require_silu(const io::Json& json, std::string_view part);
+// The latent attention of a config with kv_lora_rank and so on; scores are divided by the root of
+// the size of a query.
+nn::LatentAttentionShape latent_attention_of(const io::Json& json, const nn::DecoderConfig& config);
 // The experts of such a model, as many as the key `count` says, of which num_experts_per_tok are
 // used, each of intermediate_size. Throws Error(kUnsupported) for another activation than silu.
 nn::SparseMlpShape experts_of(const io::Json& json, const nn::DecoderConfig& config,
@@ -106,6 +112,8 @@ std::function<Rotation(int64_t)> local_if_windowed(std::vector<int64_t> windows)
 // fit.
 std::function<nn::LayerShape(int64_t)> delta_net_layers(const io::Json& json,
                                                         const nn::DecoderConfig& config);
+// The Gated DeltaNet of a config with linear_num_key_heads and so on. Throws likewise.
+nn::GatedDeltaNetShape delta_net_of(const io::Json& json, const nn::DecoderConfig& config);
 // A small config of such models, without model_type and experts: two layers, one of each kind.
 io::Json tiny_delta_net_config();
 
@@ -164,7 +172,7 @@ class DecoderLm : public CausalLm {
   int64_t chunk_ = 0;                           // of the layers that attend to chunks; 0: none does
   size_t last_to_keep_ = 0;  // the last layer that has keys and values, or a state, of its own
   nn::KvCacheShape::Recurrent recurrent_;
-  int64_t latent_dim_ = 0;  // of layers with latent attention, which all layers have or none
+  int64_t latent_dim_ = 0;  // of layers with latent attention, which all that attend have or none
   nn::Norm norm_;
   nn::Linear lm_head_;
 };

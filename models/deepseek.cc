@@ -10,7 +10,6 @@
 #include <cmath>
 
 #include "lib/base/error.h"
-#include "lib/base/limits.h"
 #include "lib/io/layer_windows.h"
 #include "models/decoder_lm.h"
 
@@ -18,28 +17,17 @@ namespace lumen::models {
 namespace deepseek {
 
 // Yarn with mscale_all_dim multiplies queries and keys by a factor each.
-double score_scale(const io::Json& json, int64_t query_dim) {
-  const double scale = 1 / std::sqrt(static_cast<double>(query_dim));
+double score_factor(const io::Json& json) {
   const io::Json* scaling = io::find_value(json, "rope_scaling");
-  if (scaling == nullptr) return scale;
+  if (scaling == nullptr) return 1;
   const double all = io::get_number(*scaling, "mscale_all_dim", 0, 1e6, 0);
   const double factor = all == 0 ? 1 : io::get_number(*scaling, "factor", 1e-6, 1e6);
-  return scale * std::pow(factor > 1 ? 0.1 * all * std::log(factor) + 1 : 1, 2);
+  return std::pow(factor > 1 ? 0.1 * all * std::log(factor) + 1 : 1, 2);
 }
 
 nn::LatentAttentionShape latent_attention(const io::Json& json, const nn::DecoderConfig& config) {
-  const auto size = [&](const char* key) { return io::get_int(json, key, 1, limits::kDim); };
-  const bool has_latents = io::find_value(json, "q_lora_rank") != nullptr;
-  nn::LatentAttentionShape shape = {.hidden = config.hidden_size,
-                                    .heads = config.num_attention_heads,
-                                    .query_rank = has_latents ? size("q_lora_rank") : 0,
-                                    .rank = size("kv_lora_rank"),
-                                    .key_dim = size("qk_nope_head_dim"),
-                                    .rotary_dim = size("qk_rope_head_dim"),
-                                    .value_dim = size("v_head_dim"),
-                                    .bias = config.attention_bias,
-                                    .dropout = config.attention_dropout};
-  shape.scale = score_scale(json, shape.query_dim());
+  nn::LatentAttentionShape shape = latent_attention_of(json, config);
+  shape.scale *= score_factor(json);
   if (shape.rotary_dim != config.rotary_dim) {
     fail(ErrorKind::kMalformed, "qk_rope_head_dim ", shape.rotary_dim, " is not the ",
          config.rotary_dim, " numbers of a head that rotate");

@@ -581,6 +581,35 @@ TEST_CASE("layers and multipliers of Nemotron-H and Falcon-H1 that do not fit ar
   falcon(io::Json{{"mamba_n_groups", 3}}, "mamba_n_heads 4 is not a multiple of mamba_n_groups 3");
 }
 
+TEST_CASE(
+    "layers of OLMo Hybrid, Kimi Linear, Bamba, Mamba and Jamba that do not fit are refused") {
+  const auto refused = [](const char* type, const io::Json& keys, const char* why,
+                          ErrorKind kind = ErrorKind::kMalformed) {
+    const models::ModelDef& def = models::find_model_def({{"model_type", type}});
+    io::Json wrong = def.tiny_configs()[0];
+    wrong.update(keys);
+    const std::string message =
+        testing::refusal(kind, [&] { def.make(wrong, nn::Parameters::random(1)); });
+    CAPTURE(type, message);
+    CHECK(testing::contains(message, why));
+  };
+  refused("olmo_hybrid", {{"linear_num_value_heads", 3}},
+          "linear_num_value_heads 3 is not a multiple of linear_num_key_heads 2");
+  refused("olmo_hybrid", {{"layer_types", {"linear_attention", "sliding_attention"}}},
+          "known: full_attention, linear_attention", ErrorKind::kUnsupported);
+  refused("kimi_linear", {{"linear_conv_kernel_dim", 1}}, "linear_conv_kernel_dim");
+  refused("kimi_linear", {{"n_group", 2}}, "n_group 2");
+  refused("bamba", {{"mamba_d_head", 4}},
+          "mamba_n_heads 8 of mamba_d_head 4 are not mamba_expand · hidden_size = 64 numbers");
+  refused("bamba", {{"attn_layer_indices", {3}}}, "expected an array of layers below 3");
+  refused("mamba", {{"conv_kernel", 1}}, "conv_kernel");
+  refused("jamba", {{"num_experts_per_tok", 4}}, "num_experts_per_tok");
+  for (const char* type : {"olmo_hybrid", "kimi_linear", "bamba", "mamba", "jamba"}) {
+    refused(type, {{"hidden_act", "gelu"}}, "hidden_act 'gelu' is not supported in ",
+            ErrorKind::kUnsupported);
+  }
+}
+
 TEST_CASE("an unknown model_type names the nearest and the supported ones") {
   try {
     models::find_model_def({{"model_type", "qwen4"}});

@@ -7,8 +7,8 @@ families.json: the versions, and per case its config.json. families.safetensors:
 float64 and stored as float32, the weights "CASE/NAME", the token ids "CASE/tokens" int32
 [batch, tokens], the logits "CASE/logits", and of the sum of log-probabilities of the next tokens
 the gradients "CASE/gradient/NAME" of the weights of the first layer and of the final norm. Names are
-those of files, but of Nemotron-H and Mamba-2 as in other families; each expert has matrices of its own. Of
-mixtures of experts also the loss that balances them "CASE/balance/loss" [2], of all tokens and of
+those of files, but of Nemotron-H, Mamba and Mamba-2 as in other families; each expert has matrices of
+its own. Of mixtures of experts also the loss that balances them "CASE/balance/loss" [2], of all tokens and of
 those "CASE/balance/counts" int32 [batch, tokens] is 1 of, and of the latter the gradients
 "CASE/balance/NAME" of the first layer's.
 """
@@ -48,6 +48,11 @@ MAMBA = {"shared_intermediate_size": 20, "mamba_n_heads": 4, "mamba_d_head": 8, 
 NEMOTRON = {"head_dim": 12, "mamba_num_heads": 4, "mamba_head_dim": 6, "n_groups": 2,
             "ssm_state_size": 6, "chunk_size": 5, "time_step_min": 1e-12, "time_step_floor": 1e-12}
 MAMBA2 = {"num_heads": 4, "head_dim": 8, "n_groups": 2, "state_size": 6, "chunk_size": 5}
+KIMI = {"num_hidden_layers": 3, "kv_lora_rank": 12, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4,
+        "v_head_dim": 8, "moe_intermediate_size": 12, "num_local_experts": 4,
+        "num_experts_per_tok": 2, "linear_num_heads": 2, "linear_head_dim": 6, "num_key_value_heads": 2}
+BAMBA = {"num_hidden_layers": 3, "attn_layer_indices": [1], "mamba_n_heads": 4, "mamba_d_state": 6,
+         "mamba_chunk_size": 5}
 FALCON = {"mamba_d_ssm": 24, "mamba_n_heads": 4, "mamba_d_state": 6, "mamba_chunk_size": 5,
           "embedding_multiplier": 5.6, "lm_head_multiplier": 0.2, "key_multiplier": 0.6,
           "attention_in_multiplier": 1.2, "attention_out_multiplier": 0.9,
@@ -264,6 +269,37 @@ CASES = {
                                      "linear_num_key_heads": 2, "linear_num_value_heads": 2,
                                      "linear_key_head_dim": 6, "linear_value_head_dim": 4,
                                      "linear_conv_kernel_dim": 3, "tie_word_embeddings": True}),
+    "olmohybrid": ("OlmoHybrid", {"num_hidden_layers": 3, "layer_types": [LINEAR, GLOBAL, LINEAR],
+                                  "rope_theta": None, "linear_num_key_heads": 2,
+                                  "linear_num_value_heads": 4}),
+    "olmohybrid-rotating": ("OlmoHybrid", {"layer_types": [LINEAR, GLOBAL], "rope_theta": 5e5,
+                                           "rope_scaling": YARN, "linear_key_head_dim": 5,
+                                           "linear_value_head_dim": 7,
+                                           "linear_conv_kernel_dim": 3,
+                                           "linear_allow_neg_eigval": False,
+                                           "tie_word_embeddings": True}),
+    "kimilinear": ("KimiLinear", KIMI | {"layer_types": [LINEAR, GLOBAL, LINEAR]}),
+    "kimilinear-other": ("KimiLinear", KIMI | {
+        "layer_types": [LINEAR, LINEAR, GLOBAL], "q_lora_rank": 10, "num_local_experts": 6,
+        "n_group": 3, "topk_group": 2, "n_shared_experts": 2, "norm_topk_prob": False,
+        "mlp_layer_types": ["sparse", "dense", "sparse"], "linear_conv_kernel_dim": 3,
+        "linear_num_heads": 3, "attention_bias": True}),
+    "bamba": ("Bamba", BAMBA),
+    "bamba-biased": ("Bamba", BAMBA | {
+        "mamba_n_groups": 2, "mamba_d_conv": 3, "mamba_conv_bias": False, "mamba_proj_bias": True,
+        "attention_bias": True, "mlp_bias": True, "time_step_limit": [0.3, 1.2], "head_dim": 8,
+        "attn_layer_indices": [0], "tie_word_embeddings": True}),
+    "mamba": ("Mamba", {"intermediate_size": 32, "state_size": 6}),
+    "mamba-biased": ("Mamba", {"intermediate_size": 20, "state_size": 5, "time_step_rank": 3,
+                               "conv_kernel": 3, "use_bias": True, "use_conv_bias": False,
+                               "tie_word_embeddings": False}),
+    "falconmamba": ("FalconMamba", {"intermediate_size": 32, "state_size": 6, "time_step_rank": 4,
+                                    "mixer_rms_eps": 1e-3}),
+    "jamba": ("Jamba", {"num_hidden_layers": 3, "attn_layer_period": 2, "attn_layer_offset": 1,
+                        "num_experts": 4, "mamba_d_state": 6, "mamba_dt_rank": 3}),
+    "jamba-dense": ("Jamba", {"attn_layer_period": 3, "attn_layer_offset": 1, "num_experts": 1,
+                              "mamba_d_state": 5, "mamba_dt_rank": 2, "mamba_d_conv": 3, "mamba_conv_bias": False,
+                              "mamba_proj_bias": True, "tie_word_embeddings": True}),
     "deepseek2": ("DeepseekV2", LATENT | {"q_lora_rank": None, "n_routed_experts": 4,
                                           "n_shared_experts": 2, "first_k_dense_replace": 1}),
     "deepseek2-groups": ("DeepseekV2", LATENT | {
@@ -457,7 +493,8 @@ CASES = {
 FACTORS = {"gemma2": {"q_proj": 12.0, "embed_tokens": 8.0}, "gptoss": {"sinks": 6.0}}
 # Case → seed other than 1, for weights with which float32 is as exact as elsewhere, or every expert is
 # chosen.
-SEEDS = {"qwen3_5moe": 10, "qwen3next": 9, "qwen3next-step": 9, "deepseek2-groups": 3, "lfm2moe": 3,
+SEEDS = {"kimilinear-other": 5, "qwen3_5moe": 10, "qwen3next": 9, "qwen3next-step": 9,
+         "deepseek2-groups": 3, "lfm2moe": 3,
          "ernie4_5moe": 2, "glm4moe-groups": 2, "dots1-groups": 6, "exaonemoe": 2, "exaonemoe-groups": 2,
          "nemotron_h-latent": 6, "phimoe": 15, "phimoe-short": 3, "solar_open": 3,
          "solar_open-groups": 3}
@@ -493,19 +530,36 @@ def joined_norms(values):
             for name, value in result.items()}
 
 
+def convolutions_apart(values):
+    """A convolution of q, k and v together as files of OLMo Hybrid have it, one of each."""
+    result = {}
+    for name, value in values.items():
+        place, found, _ = name.rpartition(".conv1d.weight")
+        if not found or f"{place}.q_proj.weight" not in values:
+            result[name] = value
+            continue
+        sizes = [values[f"{place}.{x}_proj.weight"].shape[0] for x in "qkv"]
+        result |= {f"{place}.{x}_conv1d.weight": part for x, part in zip("qkv", value.split(sizes))}
+    return result
+
+
 def by_expert(kind, values):
     """Experts as Lumen has them, each with matrices of its own, from transformers' fused ones. So
     they are in files of all families but gpt-oss, Qwen3.5 and Granite, of which those without experts have
     the layer that all tokens go through as it is."""
     mixtral = kind in ("Mixtral", "MiniMaxM2", "Phimoe")
-    short = mixtral or kind == "Lfm2Moe"
-    values = joined_norms(values)
+    short = mixtral or kind in ("Lfm2Moe", "KimiLinear")
+    values = convolutions_apart(joined_norms(values))
     names = ("w1", "w3", "w2") if short else ("gate_proj", "up_proj", "down_proj")
     has_experts = any(".experts." in name for name in values)
     result = {}
     for name, value in values.items():
         if mixtral:
             name = name.replace(".mlp.router.", ".mlp.gate.").replace(".mlp.", ".block_sparse_moe.")
+        if kind == "KimiLinear":
+            name = name.replace(".forget_gate.", ".")
+            for part in (".mlp.experts.", ".mlp.gate.", ".mlp.shared_experts."):
+                name = name.replace(part, part.replace(".mlp.", ".block_sparse_moe."))
         place, _, last = name.rpartition(".")
         if place.endswith(".shared_mlp.input_linear") and has_experts:
             for part, half in zip(names, value.chunk(2, 0)):
@@ -517,8 +571,8 @@ def by_expert(kind, values):
             name = name.replace(".g_proj.", ".gate_proj.")
         if kind == "ExaoneMoe":
             name = name.replace("gate.e_score_correction", "e_score_correction")
-        if kind in ("NemotronH", "Mamba2", "GPTNeoX", "Falcon", "GPTBigCode", "GPTJ", "OPT", "Bloom",
-                    "Mpt"):
+        if kind in ("NemotronH", "Mamba", "FalconMamba", "Mamba2", "GPTNeoX", "Falcon", "GPTBigCode",
+                    "GPTJ", "OPT", "Bloom", "Mpt"):
             for own, usual in (("backbone.", "model."), ("model.embeddings.", "model.embed_tokens."),
                                ("gpt_neox.", "model."),
                                ("model.embed_in.", "model.embed_tokens."),
@@ -624,7 +678,7 @@ def balance(model, tokens):
     experts = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
     module = sys.modules[type(model).__module__]
     has_loss = hasattr(module, "load_balancing_loss_func")
-    if not has_loss or not experts or config.num_experts_per_tok == experts:
+    if not has_loss or not experts or config.num_experts_per_tok >= experts:
         return {}
     routed = model(tokens, output_router_logits=True)
     counts = torch.ones_like(tokens)

@@ -202,7 +202,7 @@ def delta_rule(tiled):
         state = torch.zeros(v.shape[0], v.shape[2], q.shape[3], v.shape[3])
         out = []
         for t in range(v.shape[1]):
-            state = state * decay[:, t, :, None, None]
+            state = state * (decay[:, t, ..., None] if decay.ndim == 4 else decay[:, t, :, None, None])
             error = v[:, t] - torch.einsum("bhij,bhi->bhj", state, k[:, t])
             state = state + torch.einsum("bhi,bhj->bhij", k[:, t], error * beta[:, t, :, None])
             out.append(torch.einsum("bhij,bhi->bhj", state, q[:, t]))
@@ -214,6 +214,24 @@ def linear_attention():
     for name, tiled in (("delta_rule", False), ("delta_rule_tiled", True)):
         keys, heads, gates = floats([2, 5, 2, 4], -0.7, 0.7), floats([2, 5, 4, 3]), floats([2, 5, 4], 0, 1)
         case(f"{name}.plain", delta_rule(tiled), keys, keys, heads, gates, gates)
+
+
+def selective_scan(u, time, rates, b, c):
+    """The recurrence of Mamba → out, the last states."""
+    state, out = torch.zeros(u.shape[0], *rates.shape), []
+    for t in range(u.shape[1]):
+        state = torch.exp(time[:, t, None] * rates) * state + u[:, t, None] * b[:, t, :, None]
+        out.append((state * c[:, t, :, None]).sum(1))
+    return [torch.stack(out, 1), state[:, None]]
+
+
+def state_spaces():
+    keys, heads = floats([2, 5, 2, 4], -0.7, 0.7), floats([2, 5, 4, 3])
+    case("delta_rule_by_rows.plain", delta_rule(False), keys, keys, heads, floats([2, 5, 4, 4], 0, 1),
+         floats([2, 5, 4], 0, 1))
+    numbers = floats([2, 5, 3])
+    case("selective_scan.plain", selective_scan, floats([2, 5, 6]), floats([2, 5, 6], 0, 1),
+         floats([3, 6], -1.5, 0), numbers, numbers)
 
 
 def in_double(x):
@@ -251,6 +269,7 @@ def main():
     attention()
     linear_attention()
     recurrence()
+    state_spaces()
     path = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "goldens" / "layers.safetensors"
     metadata = {"command": "scripts/make_layer_goldens.py", "torch": torch.__version__,
                 "safetensors": safetensors.__version__}

@@ -23,6 +23,19 @@ constexpr PartName kExaoneParts[] = {{".attn.attention.out_proj.", ".self_attn.o
                                      {".mlp.c_fc_0.", ".mlp.gate_proj."},
                                      {".mlp.c_fc_1.", ".mlp.up_proj."},
                                      {".mlp.c_proj.", ".mlp.down_proj."}};
+// Also in layers with attention, where it is behind it.
+constexpr PartName kOlmoHybridNorms[] = {
+    {".attention_layer_norm.", ".input_layernorm."},
+    {".feedforward_layer_norm.", ".post_attention_layernorm."}};
+// Of layers without experts, as transformers writes them; published files have the usual.
+constexpr PartName kKimiLinearMlp[] = {{".block_sparse_moe.gate_proj.", ".mlp.gate_proj."},
+                                       {".block_sparse_moe.up_proj.", ".mlp.up_proj."},
+                                       {".block_sparse_moe.down_proj.", ".mlp.down_proj."}};
+constexpr PartName kKimiLinearModules[] = {
+    {".forget_gate.f_a_proj.", ".f_a_proj."},
+    {".forget_gate.f_b_proj.", ".f_b_proj."},
+    {".mlp.shared_experts.", ".block_sparse_moe.shared_experts."},
+    {".mlp.gate.", ".block_sparse_moe.gate."}};
 // Of layers with a norm for each branch, as GGUF has it: that of the mlp is the usual one.
 constexpr PartName kFalconNorms[] = {{".ln_mlp.", ".input_layernorm."}};
 
@@ -38,6 +51,8 @@ struct OwnNames {
   std::span<const PartName> parts = {};
   bool llama_modules = false;  // what transformers and adapters call the parts is the usual
   bool (*is_meant)(const Json& config) = nullptr;  // null: of all models of the type
+  std::span<const PartName> read_parts = {};       // of some files, and never written
+  std::span<const PartName> modules = {};          // of adapters
 };
 constexpr OwnNames kOwnNames[] = {
     {"exaone", "transformer.", "wte.", "ln_f.", "lm_head.", "h.", kExaoneParts,
@@ -49,8 +64,22 @@ constexpr OwnNames kOwnNames[] = {
     {"mpt", "transformer.", "wte.", "norm_f.", "lm_head.", "blocks."},
     {"gpt_bigcode", "transformer.", "wte.", "ln_f.", "lm_head.", "h."},
     {"gptj", "transformer.", "wte.", "ln_f.", "lm_head.", "h."},
+    {"kimi_linear",
+     "model.",
+     "embed_tokens.",
+     "norm.",
+     "lm_head.",
+     kLayers,
+     {},
+     /*llama_modules=*/false,
+     nullptr,
+     kKimiLinearMlp,
+     kKimiLinearModules},
+    {"olmo_hybrid", "model.", "embed_tokens.", "norm.", "lm_head.", kLayers, kOlmoHybridNorms},
     {"opt", "model.decoder.", "embed_tokens.", "final_layer_norm.", "lm_head."},
     {"nemotron_h", "backbone.", "embeddings.", "norm_f.", "lm_head."},
+    {"falcon_mamba", "backbone.", "embeddings.", "norm_f.", "lm_head."},
+    {"mamba", "backbone.", "embeddings.", "norm_f.", "lm_head."},
     {"mamba2", "backbone.", "embeddings.", "norm_f.", "lm_head."},
     {"gpt_neox", "gpt_neox.", "embed_in.", "final_layer_norm.", "embed_out."},
     {"bailing_moe_v2", "model.", "word_embeddings.", "norm.", "lm_head."}};
@@ -120,7 +149,11 @@ bool has_backbone(const Json& config) {
 std::string usual_name(const Json& config, std::string name) {
   const OwnNames* own = own_names(config);
   if (own == nullptr) return name;
-  return with_part(usual_name(*own, name), own->parts, &PartName::own, &PartName::usual);
+  name = usual_name(*own, name);
+  for (const std::span<const PartName> parts : {own->parts, own->read_parts, own->modules}) {
+    name = with_part(std::move(name), parts, &PartName::own, &PartName::usual);
+  }
+  return name;
 }
 
 bool has_own_names(const Json& config) {
@@ -136,8 +169,11 @@ std::string stored_name(const Json& config, std::string name) {
   if (own == nullptr || (is_addition && (name.starts_with(kHead) || own->llama_modules))) {
     return name;
   }
-  const std::string stored =
+  std::string stored =
       with_part(backbone_name(*own, name), own->parts, &PartName::usual, &PartName::own);
+  if (is_addition) {
+    stored = with_part(std::move(stored), own->modules, &PartName::usual, &PartName::own);
+  }
   if (!is_addition || own->model_type != "nemotron_h") return stored;
   const std::string of_module = replaced(stored, own->backbone, kModel);
   return of_module.empty() ? stored : of_module;

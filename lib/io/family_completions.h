@@ -42,12 +42,13 @@ CompleteFamily complete_bloom, complete_exaone, complete_falcon, complete_mpt, c
 CompleteFamily complete_afmoe, complete_bailing_moe_v2, complete_deepseek_v2, complete_deepseek_v3,
     complete_dots1, complete_ernie4_5_moe, complete_exaone_moe, complete_glm4_moe,
     complete_glm4_moe_lite, complete_gpt_oss, complete_granite_moe, complete_hunyuan_moe,
-    complete_llama4, complete_mellum, complete_minicpm3, complete_minimax_m2, complete_olmoe,
-    complete_phimoe, complete_qwen2_moe, complete_qwen3_moe, complete_qwen3_vl_moe,
+    complete_kimi_linear, complete_llama4, complete_mellum, complete_minicpm3, complete_minimax_m2,
+    complete_olmoe, complete_phimoe, complete_qwen2_moe, complete_qwen3_moe, complete_qwen3_vl_moe,
     complete_solar_open, complete_youtu;
 // Layers with states (family_defaults_states.cc).
-CompleteFamily complete_falcon_h1, complete_granite_moe_hybrid, complete_lfm2, complete_lfm2_moe,
-    complete_lfm3, complete_mamba2, complete_nemotron_h, complete_qwen3_5, complete_qwen3_5_moe,
+CompleteFamily complete_bamba, complete_falcon_h1, complete_granite_moe_hybrid, complete_jamba,
+    complete_lfm2, complete_lfm2_moe, complete_lfm3, complete_mamba, complete_mamba2,
+    complete_nemotron_h, complete_olmo_hybrid, complete_qwen3_5, complete_qwen3_5_moe,
     complete_qwen3_next;
 
 }  // namespace lumen::io

@@ -570,4 +570,80 @@ void complete_glm4_moe_lite(Json& config) {
   complete_deepseek_v3(config);
 }
 
+// As KimiLinearConfig has it, whose keys have other names in files; what only the code that was
+// published with the model looks at must be as it is there.
+void complete_kimi_linear(Json& config) {
+  constexpr const char* kLinear = "linear_attn_config";
+  for (const auto& [from, to] : {std::pair("model_max_length", "max_position_embeddings"),
+                                 {"moe_renormalize", "norm_topk_prob"},
+                                 {"num_expert_group", "n_group"},
+                                 {"num_experts_per_token", "num_experts_per_tok"},
+                                 {"num_shared_experts", "n_shared_experts"},
+                                 {"num_local_experts", "num_experts"}}) {
+    rename_key(config, from, to);
+  }
+  const Json* found = find_value(config, kLinear);
+  const Json linear = found != nullptr && found->is_object() ? *found : Json::object();
+  for (const auto& [from, to] : {std::pair("head_dim", "linear_head_dim"),
+                                 {"num_heads", "linear_num_heads"},
+                                 {"short_conv_kernel_size", "linear_conv_kernel_dim"}}) {
+    if (const Json* value = find_value(linear, from)) config[to] = Json(*value);
+  }
+  set_defaults(config, {{"vocab_size", 163840},
+                        {"hidden_size", 2304},
+                        {"intermediate_size", 9216},
+                        {"moe_intermediate_size", 1024},
+                        {"num_hidden_layers", 27},
+                        {"num_attention_heads", 32},
+                        {"num_experts", 256},
+                        {"num_experts_per_tok", 8},
+                        {"n_shared_experts", 1},
+                        {"n_group", 1},
+                        {"topk_group", 1},
+                        {"norm_topk_prob", true},
+                        {"routed_scaling_factor", 2.446},
+                        {"first_k_dense_replace", 1},
+                        {"kv_lora_rank", 512},
+                        {"qk_nope_head_dim", 128},
+                        {"qk_rope_head_dim", 64},
+                        {"v_head_dim", 128},
+                        {"linear_head_dim", 128},
+                        {"linear_num_heads", 32},
+                        {"linear_conv_kernel_dim", 4},
+                        {"max_position_embeddings", 1048576},
+                        {"rms_norm_eps", 1e-5},
+                        {"tie_word_embeddings", false}});
+  config["num_key_value_heads"] = Json(config["num_attention_heads"]);
+  config["head_dim"] = Json(config["qk_rope_head_dim"]);
+  const bool as_published =
+      get_bool(config, "mla_use_nope", true) &&
+      get_string(config, "moe_router_activation_func", "sigmoid") == "sigmoid";
+  if (!as_published) {
+    fail(
+        ErrorKind::kUnsupported,
+        "mla_use_nope false or another moe_router_activation_func than sigmoid is not supported in "
+        "kimi_linear");
+  }
+  if (find_value(config, "layer_types") == nullptr) {
+    const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+    Json types = Json::array();
+    for (int64_t i = 0; i < layers; ++i) {
+      types.push_back(i > 0 && i % 4 == 0 ? "full_attention" : "linear_attention");
+    }
+    if (find_value(linear, "full_attn_layers") != nullptr) {
+      types = periodic_layer_types(layers, layers + 1, "linear_attention");
+      for (const Json& number : linear["full_attn_layers"]) {  // from 1
+        if (!number.is_number_integer() || number < 1 || number > layers) {
+          fail(ErrorKind::kMalformed, kLinear, ".full_attn_layers: found ", describe(&number),
+               ", expected layers from 1 to ", layers);
+        }
+        types[number.get<size_t>() - 1] = "full_attention";
+      }
+    }
+    config["layer_types"] = std::move(types);
+  }
+  config.erase(kLinear);
+  set_dense_layers(config);
+}
+
 }  // namespace lumen::io

@@ -14,6 +14,14 @@ namespace {
 
 constexpr int64_t kEndlessContext = int64_t{1} << 20;  // as llama.cpp has it
 
+// How many of `inner` numbers a head of Mamba-2 has, unless it is said.
+void set_mamba_head_dim(Json& config, int64_t inner) {
+  const Json* head_dim = find_value(config, "mamba_d_head");
+  if (head_dim != nullptr && *head_dim != "auto") return;
+  const int64_t heads = get_int(config, "mamba_n_heads", 1, limits::kHeads);
+  config["mamba_d_head"] = std::max<int64_t>(1, inner / heads);
+}
+
 }  // namespace
 
 // As GraniteMoeHybridConfig has it: without a list all layers are Mamba-2's. The shared layer is
@@ -31,13 +39,8 @@ void complete_granite_moe_hybrid(Json& config) {
                         {"mamba_proj_bias", false}});
   const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
   set_default(config, "layer_types", periodic_layer_types(layers, layers + 1, "mamba"));
-  const Json* head_dim = find_value(config, "mamba_d_head");
-  if (head_dim == nullptr || *head_dim == "auto") {
-    const int64_t hidden = get_int(config, "hidden_size", 1, limits::kDim);
-    const int64_t heads = get_int(config, "mamba_n_heads", 1, limits::kHeads);
-    const int64_t inner = get_int(config, "mamba_expand", 1, 64) * hidden;
-    config["mamba_d_head"] = std::max<int64_t>(1, inner / heads);
-  }
+  set_mamba_head_dim(config, get_int(config, "mamba_expand", 1, 64) *
+                                 get_int(config, "hidden_size", 1, limits::kDim));
   if (expert_count(config) == 0) {
     config["intermediate_size"] = Json(config["shared_intermediate_size"]);
   }
@@ -132,12 +135,7 @@ void complete_falcon_h1(Json& config) {
     config["mamba_d_ssm"] =
         get_int(config, "mamba_expand", 1, 64) * get_int(config, "hidden_size", 1, limits::kDim);
   }
-  const Json* head_dim = find_value(config, "mamba_d_head");
-  if (head_dim == nullptr || *head_dim == "auto") {
-    const int64_t inner = get_int(config, "mamba_d_ssm", 1, limits::kDim);
-    const int64_t heads = get_int(config, "mamba_n_heads", 1, limits::kHeads);
-    config["mamba_d_head"] = std::max<int64_t>(1, inner / heads);
-  }
+  set_mamba_head_dim(config, get_int(config, "mamba_d_ssm", 1, limits::kDim));
 }
 
 // As Mamba2Config has it, which has no attention and no end of contexts.
@@ -218,6 +216,118 @@ void complete_qwen3_next(Json& config) {
                         {"num_experts", 512},
                         {"norm_topk_prob", true}});
   complete_any_delta_net(config);
+}
+
+// As BambaConfig has it: half of each head rotates, and layers are Mamba-2's unless they are
+// listed.
+void complete_bamba(Json& config) {
+  set_defaults(config, {{"vocab_size", 128000},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 14336},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 32},
+                        {"rms_norm_eps", 1e-5},
+                        {"max_position_embeddings", 262144},
+                        {"mamba_n_heads", 128},
+                        {"mamba_n_groups", 1},
+                        {"mamba_d_state", 256},
+                        {"mamba_d_conv", 4},
+                        {"mamba_expand", 2},
+                        {"partial_rotary_factor", 0.5},
+                        {"tie_word_embeddings", false}});
+  set_absent(config, "num_key_value_heads", 8);  // null: as many as heads
+  set_mamba_head_dim(config, get_int(config, "mamba_expand", 1, 64) *
+                                 get_int(config, "hidden_size", 1, limits::kDim));
+}
+
+namespace {
+
+// How many numbers time steps are made of: a sixteenth of the hidden size, unless they are said.
+void set_step_rank(Json& config, const char* key) {
+  const Json* rank = find_value(config, key);
+  if (rank != nullptr && *rank != "auto") return;
+  config[key] = divide_up(get_int(config, "hidden_size", 1, limits::kDim), 16);
+}
+
+}  // namespace
+
+// As MambaConfig and FalconMambaConfig have it, which have no attention and no end of contexts.
+void complete_mamba(Json& config) {
+  set_defaults(config, {{"vocab_size", 50280},
+                        {"hidden_size", 768},
+                        {"num_hidden_layers", 32},
+                        {"state_size", 16},
+                        {"conv_kernel", 4},
+                        {"max_position_embeddings", kEndlessContext},
+                        {"tie_word_embeddings", true}});
+  const double inner = get_number(config, "expand", 0, 64, 2) *
+                       static_cast<double>(get_int(config, "hidden_size", 1, limits::kDim));
+  set_default(config, "intermediate_size", static_cast<int64_t>(inner));
+  set_step_rank(config, "time_step_rank");
+  config["num_attention_heads"] = config["num_key_value_heads"] = 1;
+}
+
+// As JambaConfig has it. One expert is a feed-forward layer.
+void complete_jamba(Json& config) {
+  rename_key(config, "num_local_experts", "num_experts");
+  set_defaults(config, {{"vocab_size", 65536},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 14336},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 32},
+                        {"num_experts", 16},
+                        {"num_experts_per_tok", 2},
+                        {"expert_layer_period", 2},
+                        {"expert_layer_offset", 1},
+                        {"attn_layer_period", 8},
+                        {"attn_layer_offset", 4},
+                        {"mamba_d_state", 16},
+                        {"mamba_d_conv", 4},
+                        {"mamba_expand", 2},
+                        {"max_position_embeddings", 262144},
+                        {"tie_word_embeddings", false}});
+  set_absent(config, "num_key_value_heads", 8);  // null: as many as heads
+  set_step_rank(config, "mamba_dt_rank");
+  if (get_int(config, "num_experts", 0, limits::kExperts) == 1) config["num_experts"] = 0;
+  const bool has_experts = config["num_experts"] != 0;
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  const int64_t period = get_int(config, "expert_layer_period", 1, limits::kLayers);
+  const int64_t offset = get_int(config, "expert_layer_offset", 0, limits::kLayers);
+  Json dense = Json::array();
+  for (int64_t i = 0; i < layers; ++i) {
+    if (!has_experts || i % period != offset) dense.push_back(i);
+  }
+  config["mlp_only_layers"] = std::move(dense);
+}
+
+// As OlmoHybridConfig has it; null for rope_theta is no rotation.
+void complete_olmo_hybrid(Json& config) {
+  set_defaults(config, {{"vocab_size", 100352},
+                        {"hidden_size", 3840},
+                        {"intermediate_size", 11008},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 30},
+                        {"max_position_embeddings", 65536},
+                        {"linear_conv_kernel_dim", 4},
+                        {"linear_allow_neg_eigval", true},
+                        {"tie_word_embeddings", false}});
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
+  for (const char* key : {"linear_num_key_heads", "linear_num_value_heads"}) {
+    set_default(config, key, heads);
+  }
+  const int64_t keys = get_int(config, "linear_num_key_heads", 1, limits::kHeads);
+  const int64_t hidden = get_int(config, "hidden_size", 1, limits::kDim);
+  set_default(config, "linear_key_head_dim", std::max<int64_t>(1, 3 * hidden / (4 * keys)));
+  set_default(config, "linear_value_head_dim",
+              2 * get_int(config, "linear_key_head_dim", 1, limits::kDim));
+  // With fewer layers than that the last has attention.
+  set_layer_types(config, std::min<int64_t>(4, layers), "linear_attention");
+  const Json* rope = find_value(config, "rope_parameters");
+  const Json* theta = find(rope != nullptr && rope->is_object() ? *rope : config, "rope_theta");
+  if (theta != nullptr && theta->is_null()) {
+    config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", nullptr}};
+  }
 }
 
 namespace {

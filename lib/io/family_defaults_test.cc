@@ -1,13 +1,17 @@
 // What config.json of single families leaves out or calls otherwise, as open_model gives it.
 #include "lib/io/family_defaults.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
 #include "lib/io/backbone_names.h"
+#include "lib/io/convolution_parts.h"
 #include "lib/io/head_norms.h"
 #include "lib/io/layer_windows.h"
 #include "lib/io/model_files.h"
@@ -427,6 +431,112 @@ TEST_CASE("a config of Mamba-2, which has no attention, is completed as its clas
   CHECK(all["rms_norm_eps"] == 1e-5);
   CHECK(all["max_position_embeddings"] == 1 << 20);
   CHECK(all["tie_word_embeddings"] == false);
+}
+
+TEST_CASE("configs of Mamba, Falcon-Mamba and Jamba are completed as their classes have them") {
+  const auto config = [](const char* type, const std::string& keys, const char* tensor) {
+    return open_model(
+               make_directory(str(R"({"model_type": ")", type, "\", \"vocab_size\": 4", keys, "}"),
+                              {tensor}))
+        .config;
+  };
+  constexpr const char* kEmbedding = "backbone.embeddings.weight";
+  const Json mamba =
+      config("mamba", R"(, "hidden_size": 40, "time_step_rank": "auto")", kEmbedding);
+  CHECK(mamba["intermediate_size"] == 80);
+  CHECK(mamba["time_step_rank"] == 3);
+  CHECK(mamba["state_size"] == 16);
+  CHECK(mamba["rms_norm_eps"] == 1e-5);
+  CHECK(mamba["max_position_embeddings"] == 1 << 20);
+  CHECK(mamba["tie_word_embeddings"] == true);
+  const Json falcon =
+      config("falcon_mamba", R"(, "intermediate_size": 60, "time_step_rank": 7)", kEmbedding);
+  CHECK(falcon["intermediate_size"] == 60);
+  CHECK(falcon["time_step_rank"] == 7);
+  const auto jamba = [&](const std::string& keys) {
+    return config("jamba", keys + R"(, "hidden_size": 40, "num_attention_heads": 8)",
+                  "model.embed_tokens.weight");
+  };
+  const Json all = jamba(R"(, "num_hidden_layers": 4)");
+  CHECK(all["mlp_only_layers"] == Json({0, 2}));
+  CHECK(all["mamba_dt_rank"] == 3);
+  CHECK(all["num_key_value_heads"] == 8);
+  CHECK(all["attn_layer_offset"] == 4);
+  const Json dense = jamba(R"(, "num_hidden_layers": 2, "num_experts": 1)");
+  CHECK(dense["num_experts"] == 0);
+  CHECK(dense["mlp_only_layers"] == Json({0, 1}));
+}
+
+TEST_CASE(
+    "configs of OLMo Hybrid, Kimi Linear and Bamba are completed as their classes have them") {
+  const auto config = [](const char* type, const std::string& keys) {
+    return open_model(make_directory(str(R"({"model_type": ")", type, "\", ", kSizes, keys, "}"),
+                                     {"model.embed_tokens.weight"}))
+        .config;
+  };
+  const Json olmo = config("olmo_hybrid", R"(, "rope_parameters": {"rope_theta": null})");
+  CHECK(olmo["rope_parameters"]["rope_theta"].is_null());
+  CHECK(olmo["linear_value_head_dim"] == 2 * olmo["linear_key_head_dim"].get<int64_t>());
+  CHECK(olmo["layer_types"] == Json({"full_attention"}));
+  CHECK_FALSE(config("olmo_hybrid", "").contains("rope_parameters"));
+  CHECK(config("olmo_hybrid", R"(, "rope_theta": null)").contains("rope_parameters"));
+  const auto kimi = [&](const std::string& keys) {
+    return config("kimi_linear", R"(, "num_experts": 4, "num_experts_per_token": 2)" + keys);
+  };
+  const Json linear = kimi(R"(, "linear_attn_config": {"head_dim": 6, "num_heads": 3,
+      "short_conv_kernel_size": 3, "full_attn_layers": [1]}, "model_max_length": 77)");
+  CHECK(linear["layer_types"] == Json({"full_attention"}));
+  CHECK(linear["linear_head_dim"] == 6);
+  CHECK(linear["linear_num_heads"] == 3);
+  CHECK(linear["linear_conv_kernel_dim"] == 3);
+  CHECK(linear["max_position_embeddings"] == 77);
+  CHECK(linear["num_experts_per_tok"] == 2);
+  CHECK(linear["mlp_only_layers"] == Json({0}));
+  CHECK(kimi("")["layer_types"] == Json({"linear_attention"}));
+  for (const char* wrong : {"[0]", "[99]", "[\"1\"]"}) {
+    const std::string message = lumen::testing::refusal(ErrorKind::kMalformed, [&] {
+      kimi(str(R"(, "linear_attn_config": {"full_attn_layers": )", wrong, "}"));
+    });
+    CHECK(lumen::testing::contains(message, "linear_attn_config.full_attn_layers: found "));
+  }
+  for (const char* other :
+       {R"(, "mla_use_nope": false)", R"(, "moe_router_activation_func": "softmax")"}) {
+    const std::string message =
+        lumen::testing::refusal(ErrorKind::kUnsupported, [&] { kimi(other); });
+    CHECK(lumen::testing::contains(message, "is not supported in kimi_linear"));
+  }
+  const Json bamba =
+      config("bamba", R"(, "num_key_value_heads": 2, "mamba_n_heads": 2, "mamba_expand": 3)");
+  CHECK(bamba["partial_rotary_factor"] == 0.5);
+  CHECK(bamba["mamba_d_head"] == 3 * bamba["hidden_size"].get<int64_t>() / 2);
+}
+
+TEST_CASE("convolutions of OLMo Hybrid in equal parts are parted as their channels are") {
+  constexpr const char* kPlace = "model.layers.0.linear_attn.";
+  const auto numbers = [](int64_t first, int64_t rows) {
+    std::vector<float> values(static_cast<size_t>(rows * 2));
+    std::iota(values.begin(), values.end(), static_cast<float>(first * 2));
+    return Array::from<float>(values, {rows, 1, 2});
+  };
+  const auto in_parts = [&](int64_t q, int64_t k, int64_t v) {
+    NamedArrays tensors;
+    for (const auto& [letter, first, rows, wanted] :
+         {std::tuple("q", int64_t{0}, q, int64_t{2}), {"k", q, k, 2}, {"v", q + k, v, 5}}) {
+      tensors[str(kPlace, letter, "_conv1d.weight")] = numbers(first, rows);
+      tensors[str(kPlace, letter, "_proj.weight")] = Array::zeros(DType::kF32, {wanted, 3});
+    }
+    part_convolutions(tensors);
+    return tensors;
+  };
+  for (const NamedArrays& tensors : {in_parts(3, 3, 3), in_parts(2, 2, 5)}) {
+    for (const auto& [letter, first, rows] : {std::tuple("q", 0, 2), {"k", 2, 2}, {"v", 4, 5}}) {
+      const Array& found = tensors.at(str(kPlace, letter, "_conv1d.weight"));
+      const Array wanted = numbers(first, rows);
+      CHECK(found.shape() == wanted.shape());
+      CHECK(std::ranges::equal(found.as<float>(), wanted.as<float>()));
+    }
+  }
+  CHECK(in_parts(3, 3, 4).at(str(kPlace, "q_conv1d.weight")).shape() == Shape{3, 1, 2});
 }
 
 TEST_CASE("a config of Falcon-H1 is completed as its class has it") {

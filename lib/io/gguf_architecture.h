@@ -18,12 +18,13 @@ enum class RotaryRows { kHalves, kPairsInGguf, kPairs, kNone };
 
 // What the keys of an architecture's files tell of its layers.
 enum class LayerKeys {
-  kAlike,   // all attend, with the same heads, and have the same feed-forward length
-  kSome,    // some attend: those with heads of keys
-  kSingle,  // a layer attends, or has a feed-forward length, or neither
-  kUnlike,  // heads and lengths of layers differ; their family's functions read and write them
-  kLatent,  // all have latent attention; key_length and value_length are what caches hold
-  kNone,    // none attends
+  kAlike,       // all attend, with the same heads, and have the same feed-forward length
+  kSome,        // some attend: those with heads of keys
+  kSingle,      // a layer attends, or has a feed-forward length, or neither
+  kUnlike,      // heads and lengths of layers differ; their family's functions read and write them
+  kLatent,      // all have latent attention; key_length and value_length are what caches hold
+  kSomeLatent,  // likewise those with heads of keys
+  kNone,        // none attends
 };
 
 struct Architecture {

@@ -129,7 +129,8 @@ Json config_of_gguf(const GgufFile& file) {
   const int64_t layers = keys.integer("block_count", limits::kLayers);
   int64_t kv_heads = heads;
   const bool unlike = form == LayerKeys::kUnlike, single = form == LayerKeys::kSingle;
-  if (form == LayerKeys::kSome || single || unlike) {  // of the layers with attention, or some
+  const bool some = form == LayerKeys::kSome || form == LayerKeys::kSomeLatent;
+  if (some || single || unlike) {  // of the layers with attention, or some
     kv_heads = largest(keys, kKvHeads, layers, limits::kHeads);
   } else if (attends && keys.has(kKvHeads)) {
     kv_heads = keys.uniform(kKvHeads, limits::kHeads);
@@ -140,7 +141,7 @@ Json config_of_gguf(const GgufFile& file) {
   const bool rotates_all = rotary_dim == head_dim;
   const bool reordered = architecture.rotary == RotaryRows::kPairsInGguf;
   // Heads of latent attention have a part that rotates, and sizes of their own.
-  const bool latent = form == LayerKeys::kLatent;
+  const bool latent = form == LayerKeys::kLatent || form == LayerKeys::kSomeLatent;
   const bool alike = value_dim == head_dim && rotary_dim <= head_dim;
   if (!latent && (!alike || (reordered && !rotates_all))) {
     fail(ErrorKind::kUnsupported, "keys of size ", head_dim, " with values of size ", value_dim,
@@ -200,6 +201,9 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
   if (latent) {
     key_dim += get_int(config, "qk_nope_head_dim", 1, limits::kDim);
     value_dim = get_int(config, "v_head_dim", 1, limits::kDim);
+  } else if (form == LayerKeys::kSomeLatent) {  // of what caches hold
+    value_dim = get_int(config, "kv_lora_rank", 1, limits::kDim);
+    key_dim += value_dim;
   }
   const bool attends = form != LayerKeys::kNone;
   const std::pair<const char*, int64_t> integers[] = {

@@ -1,5 +1,5 @@
-// What files of DeepSeek-V2 and V3, of models built like them and of MiniCPM3 say: sizes of latent
-// attention, which experts are chosen. Keys:
+// What files of DeepSeek-V2 and V3 and of models built like them, of MiniCPM3 and Kimi Linear say:
+// sizes of latent attention, which experts are chosen. Keys:
 // https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #include <cmath>
 
@@ -17,6 +17,7 @@ constexpr const char* kRank = "attention.kv_lora_rank";
 // so.
 constexpr const char* kHeadKeys = "attention.key_length_mla";
 constexpr const char* kHeadValues = "attention.value_length_mla";
+constexpr const char* kDeltaHeadDim = "kda.head_dim";
 
 // Yarn multiplies cos and sin by 1 there, and scores by what mscale_all_dim says; other scalings
 // neither.
@@ -75,6 +76,14 @@ void write_latent_ranks(const Json& config, const KeyWriter& keys) {
   keys.integer(kRank, get_int(config, "kv_lora_rank", 1, limits::kDim));
 }
 
+// The same where newer files have other names for the sizes of heads.
+void read_latent_sizes(const ArchitectureKeys& keys, Json& config) {
+  const bool newer = keys.has(kHeadKeys);
+  read_latent_sizes(keys, keys.integer(newer ? kHeadKeys : "attention.key_length", limits::kDim),
+                    keys.integer(newer ? kHeadValues : "attention.value_length", limits::kDim),
+                    config);
+}
+
 // What all files of MiniCPM3 mean, as there are no keys for it.
 constexpr Usual kMinicpm3[] = {{"scale_emb", 12}, {"scale_depth", 1.4}, {"dim_model_base", 256}};
 
@@ -116,10 +125,7 @@ void write_minicpm3(const Json& config, const KeyWriter& keys) {
 
 void read_deepseek2(const ArchitectureKeys& keys, Json& config) {
   leave_out_guessing_layers(keys, config);
-  const bool newer = keys.has(kHeadKeys);
-  read_latent_sizes(keys, keys.integer(newer ? kHeadKeys : "attention.key_length", limits::kDim),
-                    keys.integer(newer ? kHeadValues : "attention.value_length", limits::kDim),
-                    config);
+  read_latent_sizes(keys, config);
   config["first_k_dense_replace"] = read_dense_layers(keys, config);
   if (expert_count(keys) > 0) {
     const bool sigmoid = read_grouped_experts(keys, /*only_sigmoid=*/false, config);
@@ -156,6 +162,46 @@ void write_deepseek2(const Json& config, const KeyWriter& keys) {
     keys.integer(kSharedCount, 0);
   }
   write_score_scale(config, keys);
+}
+
+// Layers without heads of keys have Kimi Delta Attention.
+void read_kimi_linear(const ArchitectureKeys& keys, Json& config) {
+  read_latent_sizes(keys, config);
+  const int64_t layers = config["num_hidden_layers"].get<int64_t>();
+  config["layer_types"] = Json::array();
+  for (const int64_t count : keys.per_layer(kKvHeads, layers, limits::kHeads)) {
+    config["layer_types"].push_back(count == 0 ? "linear_attention" : "full_attention");
+  }
+  config["linear_num_heads"] = Json(config["num_attention_heads"]);
+  config["linear_head_dim"] = keys.integer(kDeltaHeadDim, limits::kDim);
+  config["linear_conv_kernel_dim"] = keys.integer(kConvKernel, kMostConvTaps, 2);
+  config["first_k_dense_replace"] = read_dense_layers(keys, config);
+  read_grouped_experts(keys, /*only_sigmoid=*/true, config);
+  config["norm_topk_prob"] = true;  // whatever the file says, as in llama.cpp
+}
+
+void write_kimi_linear(const Json& config, const KeyWriter& keys) {
+  constexpr const char* kName = "kimi-linear";
+  const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
+  if (get_int(config, "linear_num_heads", 1, limits::kHeads) != heads) {
+    cannot_write(kName, "another linear_num_heads than num_attention_heads",
+                 "look for as many heads in all layers");
+  }
+  if (!get_bool(config, "norm_topk_prob", true)) {
+    cannot_write(kName, "norm_topk_prob false", "have the weights of experts add up to 1");
+  }
+  require_own_output(config);
+  write_latent_ranks(config, keys);
+  keys.integer(kHeadKeys, get_int(config, "qk_nope_head_dim", 1, limits::kDim) +
+                              get_int(config, "qk_rope_head_dim", 1, limits::kDim));
+  keys.integer(kHeadValues, get_int(config, "v_head_dim", 1, limits::kDim));
+  keys.integer(kDeltaHeadDim, get_int(config, "linear_head_dim", 1, limits::kDim));
+  keys.integer(kConvKernel, get_int(config, "linear_conv_kernel_dim", 2, kMostConvTaps));
+  Json of_cache = config;
+  of_cache["num_key_value_heads"] = 1;  // of what is the same for all heads
+  write_kv_heads(of_cache, linear_attention_layers(config), keys);
+  write_dense_layers(config, keys);
+  write_grouped_experts(config, /*sigmoid=*/true, keys);
 }
 
 }  // namespace lumen::io

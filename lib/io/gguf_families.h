@@ -34,9 +34,13 @@ WriteFamily write_granite, write_granitemoe, write_granitehybrid;
 // Nemotron-H, Falcon-H1 and Mamba-2 alone (gguf_mamba.cc).
 ReadFamily read_nemotron_h, read_nemotron_h_moe, read_falcon_h1, read_mamba2;
 WriteFamily write_nemotron_h, write_nemotron_h_moe, write_falcon_h1, write_mamba2;
-// Latent attention: DeepSeek-V2 and V3, what is built like them, and MiniCPM3 (gguf_deepseek.cc).
-ReadFamily read_deepseek2, read_minicpm3;
-WriteFamily write_deepseek2, write_minicpm3;
+// The first Mamba, alone and in Jamba (gguf_mamba1.cc).
+ReadFamily read_mamba, read_jamba;
+WriteFamily write_mamba, write_jamba;
+// Latent attention: DeepSeek-V2 and V3, what is built like them, MiniCPM3 and Kimi Linear
+// (gguf_deepseek.cc).
+ReadFamily read_deepseek2, read_minicpm3, read_kimi_linear;
+WriteFamily write_deepseek2, write_minicpm3, write_kimi_linear;
 // Gemma (gguf_gemma.cc; 3n and 4 gguf_gemma4.cc).
 ReadFamily read_gemma, read_gemma2, read_gemma3, read_gemma3n, read_gemma4;
 WriteFamily write_gemma2, write_gemma3, write_gemma3n, write_gemma4;

@@ -148,6 +148,8 @@ std::string norm_epsilon_key(std::string_view model_type) {
       {"mpt", "layer_norm_epsilon"},
       {"nemotron", "norm_eps"},
       {"nemotron_h", "layer_norm_epsilon"},
+      {"falcon_mamba", "layer_norm_epsilon"},
+      {"mamba", "layer_norm_epsilon"},
       {"mamba2", "layer_norm_epsilon"},
       {"phi", "layer_norm_eps"},
       {"stablelm", "layer_norm_eps"},

@@ -7,10 +7,12 @@
 #include "lib/base/function_ref.h"
 #include "lib/base/limits.h"
 #include "lib/io/backbone_names.h"
+#include "lib/io/convolution_parts.h"
 #include "lib/io/foreign_model.h"
 #include "lib/io/fused_experts.h"
 #include "lib/io/gguf.h"
 #include "lib/io/head_norms.h"
+#include "lib/io/internlm2.h"
 #include "lib/io/layer_windows.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
@@ -382,6 +384,7 @@ ModelFiles open_directory_model(const std::string& directory,
       }
       if (type == "gpt_neox" || type == "gptj") erase_masks(model.tensors);
       if (type == "stablelm") join_head_norms(model.tensors);
+      if (type == "olmo_hybrid") part_convolutions(model.tensors);
       model.config = classic_config(model.config, model.tensors.contains("lm_head.weight"));
       set_guessing_layers_apart(model.config, model.tensors);
       if (expert_count(model.config) > 0) split_experts(model.config, model.tensors);

@@ -389,14 +389,14 @@ TEST_CASE("GGUF keys become the config of Hugging Face") {
   REQUIRE(model.end_tokens.size() == 2);
   CHECK(model.end_tokens[1].source == "tokenizer.ggml.eot_token_id");
   GgufBuilder other;
-  other.key("general.architecture", "mamba");
+  other.key("general.architecture", "rwkv6");
   try {
     open(other);
     FAIL("accepted");
   } catch (const Error& error) {
     const std::string message = error.what();
     CHECK(error.kind() == ErrorKind::kUnsupported);
-    CHECK(message.find("'mamba' is not supported; supported are llama, qwen2, qwen3") !=
+    CHECK(message.find("'rwkv6' is not supported; supported are llama, qwen2, qwen3") !=
           std::string::npos);
   }
 }

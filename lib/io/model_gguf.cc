@@ -130,12 +130,22 @@ Array usual_shape(const GgufTensor& tensor, std::string_view architecture, Array
   if (architecture == "ernie4_5-moe" && name.ends_with(".exp_probs_b.bias")) {
     return array.reshaped({1, shape.elements()});
   }
+  if (name.ends_with(".ssm_a") && architecture == "kimi-linear") {
+    return array.reshaped({1, 1, shape.elements(), 1});
+  }
+  // Of each channel a row.
+  if (name.ends_with(".ssm_a") && (architecture == "mamba" || architecture == "jamba")) {
+    return array.reshaped({rows, columns});
+  }
   // Of each head a row, or of each group.
   if (name.ends_with(".ssm_a") || name.ends_with(".ssm_d") || name.ends_with(".ssm_norm.weight")) {
     return array.reshaped({shape.elements()});
   }
   if (is_vector) return rows == 1 ? array.reshaped({columns}) : array;
-  if (name.ends_with(".ssm_conv1d.weight") || name.ends_with(".shortconv.conv.weight"))
+  constexpr std::string_view kConvolutions[] = {".ssm_conv1d.weight", ".ssm_conv1d_q.weight",
+                                                ".ssm_conv1d_k.weight", ".ssm_conv1d_v.weight",
+                                                ".shortconv.conv.weight"};
+  if (std::ranges::any_of(kConvolutions, [&](std::string_view end) { return name.ends_with(end); }))
     return array.reshaped({rows, 1, columns});
   const bool has_more = shape.rank() > 1 && rows != shape[-2];
   return has_more ? array : array.reshaped({rows, columns});

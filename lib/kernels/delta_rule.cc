@@ -19,6 +19,7 @@ struct DeltaStrip {
   int64_t tokens, key_dim;
   int64_t known;    // key_dim if what the state gives for k is taken off v, else 0
   int64_t columns;  // of the strip that exist; the others are zeros
+  bool by_rows;
   DeltaRows q, k, v, decay, beta;
   float* out;
   int64_t out_stride;
@@ -39,7 +40,8 @@ int64_t strip_columns() {
   return 4 * static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
 }
 
-void run_strip(const DeltaStrip& s) {
+template <bool kByRows>
+void run_strip_with(const DeltaStrip& s) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d)), strip = 4 * lanes;
   const bool whole = s.columns == strip;
@@ -47,14 +49,16 @@ void run_strip(const DeltaStrip& s) {
   for (int64_t t = 0; t < s.tokens; ++t) {
     const float *q = s.q.at(0, t, 0), *k = s.k.at(0, t, 0), *v = s.v.at(0, t, 0);
     float* out = s.out + t * s.out_stride;
-    const auto decay = hn::Set(d, *s.decay.at(0, t, 0)), beta = hn::Set(d, *s.beta.at(0, t, 0));
+    const float* const decays = s.decay.at(0, t, 0);
+    const auto decay = hn::Set(d, kByRows ? 1.0f : *decays), beta = hn::Set(d, *s.beta.at(0, t, 0));
+    const auto met = [&](int64_t row) HWY_ATTR { return kByRows ? k[row] * decays[row] : k[row]; };
 
-    // Sᵀ k, of even and of odd rows; zeros if it is not taken off.
+    // Sᵀ k, by rows Pᵀ k, of even and of odd rows; zeros if it is not taken off.
     auto a0 = hn::Zero(d), a1 = a0, a2 = a0, a3 = a0, b0 = a0, b1 = a0, b2 = a0, b3 = a0;
     int64_t i = 0;
     const float* state = s.state;
     for (; i + 2 <= s.known; i += 2, state += 2 * strip) {
-      const auto even = hn::Set(d, k[i]), odd = hn::Set(d, k[i + 1]);
+      const auto even = hn::Set(d, met(i)), odd = hn::Set(d, met(i + 1));
       a0 = hn::MulAdd(even, hn::Load(d, state), a0);
       a1 = hn::MulAdd(even, hn::Load(d, state + lanes), a1);
       a2 = hn::MulAdd(even, hn::Load(d, state + 2 * lanes), a2);
@@ -65,7 +69,7 @@ void run_strip(const DeltaStrip& s) {
       b3 = hn::MulAdd(odd, hn::Load(d, state + strip + 3 * lanes), b3);
     }
     if (i < s.known) {
-      const auto last = hn::Set(d, k[i]);
+      const auto last = hn::Set(d, met(i));
       a0 = hn::MulAdd(last, hn::Load(d, state), a0);
       a1 = hn::MulAdd(last, hn::Load(d, state + lanes), a1);
       a2 = hn::MulAdd(last, hn::Load(d, state + 2 * lanes), a2);
@@ -87,10 +91,11 @@ void run_strip(const DeltaStrip& s) {
     float* to = s.state;
     for (i = 0; i < s.key_dim; ++i, to += strip) {
       const auto key = hn::Set(d, k[i]), query = hn::Set(d, q[i]);
-      const auto s0 = hn::MulAdd(key, u0, hn::Mul(decay, hn::Load(d, to)));
-      const auto s1 = hn::MulAdd(key, u1, hn::Mul(decay, hn::Load(d, to + lanes)));
-      const auto s2 = hn::MulAdd(key, u2, hn::Mul(decay, hn::Load(d, to + 2 * lanes)));
-      const auto s3 = hn::MulAdd(key, u3, hn::Mul(decay, hn::Load(d, to + 3 * lanes)));
+      const auto by = kByRows ? hn::Set(d, decays[i]) : decay;
+      const auto s0 = hn::MulAdd(key, u0, hn::Mul(by, hn::Load(d, to)));
+      const auto s1 = hn::MulAdd(key, u1, hn::Mul(by, hn::Load(d, to + lanes)));
+      const auto s2 = hn::MulAdd(key, u2, hn::Mul(by, hn::Load(d, to + 2 * lanes)));
+      const auto s3 = hn::MulAdd(key, u3, hn::Mul(by, hn::Load(d, to + 3 * lanes)));
       hn::Store(s0, d, to);
       hn::Store(s1, d, to + lanes);
       hn::Store(s2, d, to + 2 * lanes);
@@ -107,6 +112,10 @@ void run_strip(const DeltaStrip& s) {
     hn::StoreU(o3, d, result + 3 * lanes);
     if (!whole) std::copy_n(s.row, s.columns, out);
   }
+}
+
+void run_strip(const DeltaStrip& s) {
+  s.by_rows ? run_strip_with<true>(s) : run_strip_with<false>(s);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -170,6 +179,7 @@ void delta_rule(ThreadPool& pool, const DeltaRuleArgs& a) {
            .key_dim = a.key_dim,
            .known = a.corrects ? a.key_dim : 0,
            .columns = columns,
+           .by_rows = a.by_rows,
            .q = rows_of(a.q, key_head_of(a, h), 0),
            .k = rows_of(a.k, key_head_of(a, h), 0),
            .v = rows_of(a.v, h, column),

@@ -1,6 +1,7 @@
 // The gated delta rule (Yang et al. 2024, "Gated Delta Networks"), which the linear attention of
-// Qwen3-Next and Qwen3.5 computes; without its correction the recurrence of Mamba-2 (Dao & Gu 2024,
-// "Transformers are SSMs").
+// Qwen3-Next and Qwen3.5 computes, and with a decay per row of the state that of Kimi Linear (Kimi
+// Team 2025); without its correction the recurrence of Mamba-2 (Dao & Gu 2024, "Transformers are
+// SSMs").
 #pragma once
 
 #include <cstddef>
@@ -22,16 +23,18 @@ struct DeltaRows {
 
 // For every batch row and head, token after token, with S [key_dim, value_dim] the state:
 //   P = decay · S, u = beta · (v − Pᵀ k), S' = P + k uᵀ, out = S'ᵀ q,
-// or, where it does not correct, u = beta · v.
-// heads is a multiple of key_heads: head h reads q and k of head h / (heads / key_heads), tiled of
-// head h % key_heads.
+// or, where it does not correct, u = beta · v. Where the decay is by rows, there is one for each
+// row of S. heads is a multiple of key_heads: head h reads q and k of head h / (heads / key_heads),
+// tiled of head h % key_heads.
 struct DeltaRuleArgs {
   int64_t batch, tokens, key_heads, heads, key_dim, value_dim;
   bool tiled;
   bool corrects;
-  DeltaRows q, k;         // [batch, tokens, key_heads, key_dim]
-  DeltaRows v;            // [batch, tokens, heads, value_dim]
-  DeltaRows decay, beta;  // [batch, tokens, heads, 1]
+  bool by_rows;
+  DeltaRows q, k;   // [batch, tokens, key_heads, key_dim]
+  DeltaRows v;      // [batch, tokens, heads, value_dim]
+  DeltaRows decay;  // [batch, tokens, heads, 1], by rows [batch, tokens, heads, key_dim]
+  DeltaRows beta;   // [batch, tokens, heads, 1]
   // The states before, [rows, heads, key_dim, value_dim]: of batch row b the row slots[b], or b if
   // slots is null, unless position[b · position_stride] is 0: then zeros, whatever is there. Null:
   // zeros.

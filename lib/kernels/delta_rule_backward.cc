@@ -21,7 +21,9 @@ struct DeltaTokenBackward {
   int64_t key_dim;
   bool corrects;
   const float *q, *k;
-  float decay, beta;
+  const float* decay;  // one, or by rows one for each row
+  bool by_rows;
+  float beta;
   const float *before, *after;  // states [key_dim, strip]
   const float *error, *dout;    // [strip]
   float* gradient;              // of the state after the token → of the state before it
@@ -43,7 +45,8 @@ int64_t gradient_strip_columns() {
   return 2 * static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
 }
 
-// The error v − decay · Sᵀ k of a strip; with a key_dim of 0 it is v.
+// The error v − decay · Sᵀ k of a strip; with a key_dim of 0 it is v. By rows the decays are in k,
+// and `decay` is 1.
 void delta_error(const float* state, const float* k, const float* v, float decay, int64_t key_dim,
                  float* error) {
   const hn::ScalableTag<float> d;
@@ -59,16 +62,16 @@ void delta_error(const float* state, const float* k, const float* v, float decay
   hn::Store(hn::NegMulAdd(by, a1, hn::Load(d, v + lanes)), d, error + lanes);
 }
 
-// after = decay · before + k (beta · error)ᵀ.
-void next_delta_state(const float* before, const float* k, const float* error, float decay,
-                      float beta, int64_t key_dim, float* after) {
+// after = decay · before + k (beta · error)ᵀ; the next row's decay is decay_step behind.
+void next_delta_state(const float* before, const float* k, const float* error, const float* decay,
+                      int64_t decay_step, float beta, int64_t key_dim, float* after) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d)), strip = 2 * lanes;
-  const auto by = hn::Set(d, decay), rate = hn::Set(d, beta);
+  const auto rate = hn::Set(d, beta);
   const auto u0 = hn::Mul(rate, hn::Load(d, error));
   const auto u1 = hn::Mul(rate, hn::Load(d, error + lanes));
   for (int64_t i = 0; i < key_dim; ++i) {
-    const auto key = hn::Set(d, k[i]);
+    const auto key = hn::Set(d, k[i]), by = hn::Set(d, decay[i * decay_step]);
     const int64_t at = i * strip;
     hn::Store(hn::MulAdd(key, u0, hn::Mul(by, hn::Load(d, before + at))), d, after + at);
     hn::Store(hn::MulAdd(key, u1, hn::Mul(by, hn::Load(d, before + at + lanes))), d,
@@ -97,7 +100,7 @@ void delta_token_backward(const DeltaTokenBackward& t) {
     t.dq[i] += hn::GetLane(hn::SumOfLanes(d, dot));
   }
   const auto e0 = hn::Load(d, t.error), e1 = hn::Load(d, t.error + lanes);
-  const auto rate = hn::Set(d, t.beta), by = hn::Set(d, t.decay);
+  const auto rate = hn::Set(d, t.beta);
   *t.dbeta += hn::GetLane(hn::SumOfLanes(d, hn::MulAdd(du0, e0, hn::Mul(du1, e1))));
   const auto u0 = hn::Mul(rate, e0), u1 = hn::Mul(rate, e1);
   const auto w0 = hn::Mul(rate, du0), w1 = hn::Mul(rate, du1);
@@ -105,11 +108,11 @@ void delta_token_backward(const DeltaTokenBackward& t) {
   hn::Store(w1, d, t.dv + lanes);
   // What the error loses to the state: nothing without the correction.
   const auto c0 = t.corrects ? w0 : hn::Zero(d), c1 = t.corrects ? w1 : hn::Zero(d);
-  const auto dw0 = hn::Mul(by, c0), dw1 = hn::Mul(by, c1);
   auto decays = hn::Zero(d);
   for (int64_t i = 0; i < t.key_dim; ++i) {
     const int64_t at = i * strip;
-    const auto key = hn::Set(d, t.k[i]);
+    const auto key = hn::Set(d, t.k[i]), by = hn::Set(d, t.decay[t.by_rows ? i : 0]);
+    const auto dw0 = hn::Mul(by, c0), dw1 = hn::Mul(by, c1);
     const auto g0 = hn::Load(d, t.gradient + at), g1 = hn::Load(d, t.gradient + at + lanes);
     const auto s0 = hn::Load(d, t.before + at), s1 = hn::Load(d, t.before + at + lanes);
     const auto dot =
@@ -117,10 +120,14 @@ void delta_token_backward(const DeltaTokenBackward& t) {
     t.dk[i] += hn::GetLane(hn::SumOfLanes(d, dot));
     const auto p0 = hn::NegMulAdd(key, c0, g0), p1 = hn::NegMulAdd(key, c1, g1);
     decays = hn::MulAdd(p0, s0, hn::MulAdd(p1, s1, decays));
+    if (t.by_rows) {
+      t.ddecay[i] += hn::GetLane(hn::SumOfLanes(d, decays));
+      decays = hn::Zero(d);
+    }
     hn::Store(hn::Mul(by, p0), d, t.gradient + at);
     hn::Store(hn::Mul(by, p1), d, t.gradient + at + lanes);
   }
-  *t.ddecay += hn::GetLane(hn::SumOfLanes(d, decays));
+  if (!t.by_rows) *t.ddecay += hn::GetLane(hn::SumOfLanes(d, decays));
 }
 
 }  // namespace HWY_NAMESPACE
@@ -157,12 +164,13 @@ struct Memory {
         v(pieces.take(s.strip)),
         dout(pieces.take(s.strip)),
         dv(pieces.take(s.strip)),
+        met(pieces.take(s.key_dim)),
         gradient(pieces.take(s.state())),
         before_blocks(pieces.take(s.blocks() * s.state())),
         in_block(pieces.take((s.block() + 1) * s.state())),
         errors(pieces.take(s.block() * s.strip)) {}
   Sizes sizes;
-  float *v, *dout, *dv, *gradient, *before_blocks, *in_block, *errors;
+  float *v, *dout, *dv, *met, *gradient, *before_blocks, *in_block, *errors;
 };
 
 // One value head.
@@ -209,13 +217,18 @@ class HeadBackward {
     std::copy_n(m_.before_blocks + block * s_.state(), s_.state(), m_.in_block);
     float *state = m_.in_block, *error = m_.errors;
     for (int64_t t = block * s_.block(); t < end_of(block); ++t) {
-      const float* const k = f_.k.at(b_, t, key_head_);
-      const float decay = *f_.decay.at(b_, t, h_), beta = *f_.beta.at(b_, t, h_);
+      const float *const k = f_.k.at(b_, t, key_head_), *const decay = f_.decay.at(b_, t, h_);
+      const float beta = *f_.beta.at(b_, t, h_);
       std::copy_n(f_.v.at(b_, t, h_) + first_, columns_, m_.v);
+      const float* met = k;
+      if (f_.by_rows) {
+        for (int64_t i = 0; i < f_.key_dim; ++i) m_.met[i] = k[i] * decay[i];
+        met = m_.met;
+      }
       HWY_DYNAMIC_DISPATCH(delta_error)
-      (state, k, m_.v, decay, f_.corrects ? f_.key_dim : 0, error);
+      (state, met, m_.v, f_.by_rows ? 1.0f : *decay, f_.corrects ? f_.key_dim : 0, error);
       HWY_DYNAMIC_DISPATCH(next_delta_state)
-      (state, k, error, decay, beta, f_.key_dim, state + s_.state());
+      (state, k, error, decay, f_.by_rows ? 1 : 0, beta, f_.key_dim, state + s_.state());
       state += s_.state();
       error += s_.strip;
     }
@@ -239,7 +252,8 @@ class HeadBackward {
       .corrects = f_.corrects,
       .q = f_.q.at(b_, t, key_head_),
       .k = f_.k.at(b_, t, key_head_),
-      .decay = *f_.decay.at(b_, t, h_),
+      .decay = f_.decay.at(b_, t, h_),
+      .by_rows = f_.by_rows,
       .beta = *f_.beta.at(b_, t, h_),
       .before = before,
       .after = before + s_.state(),
@@ -249,7 +263,7 @@ class HeadBackward {
       .dq = a_.dq + key,
       .dk = a_.dk + key,
       .dv = m_.dv,
-      .ddecay = a_.ddecay + at,
+      .ddecay = a_.ddecay + at * (f_.by_rows ? f_.key_dim : 1),
       .dbeta = a_.dbeta + at});
     std::copy_n(m_.dv, columns_, a_.dv + at * f_.value_dim + first_);
   }
@@ -279,7 +293,7 @@ void delta_rule_backward(ThreadPool& pool, const DeltaRuleBackwardArgs& a) {
   const int64_t gates = f.batch * f.tokens * f.heads;
   std::fill_n(a.dq, keys, 0.0f);
   std::fill_n(a.dk, keys, 0.0f);
-  std::fill_n(a.ddecay, gates, 0.0f);
+  std::fill_n(a.ddecay, gates * (f.by_rows ? f.key_dim : 1), 0.0f);
   std::fill_n(a.dbeta, gates, 0.0f);
   if (f.tokens == 0) return;
   const Sizes sizes{f.tokens, f.key_dim, HWY_DYNAMIC_DISPATCH(gradient_strip_columns)()};

@@ -11,10 +11,11 @@ namespace lumen::kernels {
 struct DeltaRuleBackwardArgs {
   DeltaRuleArgs forward;
   const float *dout, *dafter;
-  float *dq, *dk;         // [batch, tokens, key_heads, key_dim]
-  float* dv;              // [batch, tokens, heads, value_dim]
-  float *ddecay, *dbeta;  // [batch, tokens, heads]
-  std::byte* workspace;   // delta_rule_backward_workspace_bytes(...), 64-byte aligned
+  float *dq, *dk;        // [batch, tokens, key_heads, key_dim]
+  float* dv;             // [batch, tokens, heads, value_dim]
+  float* ddecay;         // [batch, tokens, heads], by rows [batch, tokens, heads, key_dim]
+  float* dbeta;          // [batch, tokens, heads]
+  std::byte* workspace;  // delta_rule_backward_workspace_bytes(...), 64-byte aligned
 };
 
 size_t delta_rule_backward_workspace_bytes(int64_t tokens, int64_t key_dim, int threads);

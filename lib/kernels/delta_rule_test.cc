@@ -35,14 +35,16 @@ struct Problem {
         v(random_floats(random, kBatch * tokens * heads * value_stride)),
         before(random_floats(random, 3 * heads * key_dim * value_dim)) {
     for (int64_t i = 0; i < kBatch * tokens * heads; ++i) {
-      decay.push_back(static_cast<float>(random.uniform()));
       beta.push_back(static_cast<float>(random.uniform()));
+    }
+    for (int64_t i = 0; i < kBatch * tokens * heads * key_dim; ++i) {
+      decay.push_back(static_cast<float>(random.uniform()));
     }
   }
 
   static constexpr int64_t kBatch = 2;
   int64_t tokens, key_heads, heads, key_dim, value_dim, key_stride, value_stride;
-  bool tiled = false, corrects = true;
+  bool tiled = false, corrects = true, by_rows = false;
   Floats q, k, v, before, decay, beta;
 };
 
@@ -68,10 +70,11 @@ Results run(const Problem& p, int threads, int64_t first, int64_t count, const f
                     .value_dim = p.value_dim,
                     .tiled = p.tiled,
                     .corrects = p.corrects,
+                    .by_rows = p.by_rows,
                     .q = rows(p.q, p.key_heads, p.key_stride),
                     .k = rows(p.k, p.key_heads, p.key_stride),
                     .v = rows(p.v, p.heads, p.value_stride),
-                    .decay = rows(p.decay, p.heads, 1),
+                    .decay = rows(p.decay, p.heads, p.by_rows ? p.key_dim : 1),
                     .beta = rows(p.beta, p.heads, 1),
                     .before = before,
                     .position = position,
@@ -103,8 +106,8 @@ void check_formula(const Problem& p, const Results& got, const int32_t* position
         const int64_t key = (token * p.key_heads + key_head) * p.key_stride;
         const auto out = reference::delta_rule(
             state, p.q.data() + key, p.k.data() + key, p.v.data() + at * p.value_stride,
-            p.decay[static_cast<size_t>(at)], p.beta[static_cast<size_t>(at)], p.key_dim,
-            p.value_dim, p.corrects);
+            p.decay.data() + at * (p.by_rows ? p.key_dim : 1), p.by_rows,
+            p.beta[static_cast<size_t>(at)], p.key_dim, p.value_dim, p.corrects);
         for (int64_t j = 0; j < p.value_dim; ++j) {
           check_close(got.out[static_cast<size_t>(at * p.value_dim + j)],
                       out[static_cast<size_t>(j)]);
@@ -135,6 +138,7 @@ TEST_CASE("the gated delta rule follows the formula, whatever the sizes and thre
           Problem p(4, 2, group, key_dim, value_dim, random);
           p.tiled = key_dim == 5;
           p.corrects = key_dim != 2 && (key_dim != 5 || group != 3);
+          p.by_rows = (value_dim + key_dim + group) % 2 == 0;
           const Results from_zeros = run(p, 1, 0, 4, nullptr, nullptr, nullptr);
           check_formula(p, from_zeros, nullptr, nullptr);
           const Results from_states = run(p, 1, 0, 4, p.before.data(), position, slots);
@@ -153,6 +157,7 @@ TEST_CASE("tokens of the gated delta rule get the same bits alone and together")
     Philox random(4);
     Problem p(9, 2, 2, 24, 40, random);
     p.corrects = GENERATE(true, false);
+    p.by_rows = GENERATE(true, false);
     const Results all = run(p, 1, 0, 9, nullptr, nullptr, nullptr);
     Floats states(static_cast<size_t>(p.kBatch * p.heads * p.key_dim * p.value_dim), NAN);
     for (int32_t t = 0; t < 9; ++t) {

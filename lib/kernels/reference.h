@@ -112,17 +112,18 @@ inline std::vector<double> rope(std::vector<double> x, double position,
 // One token of the gated delta rule (delta_rule.h): brings `state` [key_dim, value_dim] up to date
 // and gives the token's output.
 inline std::vector<double> delta_rule(std::vector<double>& state, const float* q, const float* k,
-                                      const float* v, double decay, double beta, int64_t key_dim,
-                                      int64_t value_dim, bool corrects) {
+                                      const float* v, const float* decay, bool by_rows, double beta,
+                                      int64_t key_dim, int64_t value_dim, bool corrects) {
   std::vector<double> out;
   for (int64_t j = 0; j < value_dim; ++j) {
     const auto at = [&](int64_t i) -> double& {
       return state[static_cast<size_t>(i * value_dim + j)];
     };
+    const auto decayed = [&](int64_t i) { return double(decay[by_rows ? i : 0]) * at(i); };
     double known = 0, sum = 0;
-    for (int64_t i = 0; corrects && i < key_dim; ++i) known += decay * at(i) * k[i];
+    for (int64_t i = 0; corrects && i < key_dim; ++i) known += decayed(i) * k[i];
     for (int64_t i = 0; i < key_dim; ++i) {
-      at(i) = decay * at(i) + k[i] * beta * (v[j] - known);
+      at(i) = decayed(i) + k[i] * beta * (v[j] - known);
       sum += at(i) * q[i];
     }
     out.push_back(sum);

@@ -22,6 +22,17 @@ CausalConvolution::CausalConvolution(const Parameters& parameters, int64_t chann
   if (with_bias) bias_ = parameters.get_f32("bias", {channels}, uniform);
 }
 
+CausalConvolution::CausalConvolution(const std::vector<Part>& parts, int64_t kernel)
+    : channels_(0), kernel_(kernel) {
+  std::vector<Tensor> taps;
+  for (const Part& part : parts) {
+    channels_ += part.channels;
+    taps.push_back(
+        part.place.get_f32("weight", {part.channels, 1, kernel}, Init::fan_in_uniform()));
+  }
+  taps_ = ops::concat(taps, 0);
+}
+
 Tensor CausalConvolution::with_past(const Tensor& x, const Pass& pass, int64_t layer) const {
   const Shape past = {x.dim(0), kernel_ - 1, channels_};
   const auto behind = [&](const Tensor& before) {

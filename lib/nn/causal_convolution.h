@@ -1,6 +1,8 @@
 // A convolution of each channel over the last tokens, and what a cache keeps of them.
 #pragma once
 
+#include <vector>
+
 #include "lib/nn/layers.h"
 
 namespace lumen::nn {
@@ -13,8 +15,16 @@ struct Pass;
 // inputs as its past_inputs.
 class CausalConvolution {
  public:
+  // The weights of so many channels.
+  struct Part {
+    Parameters place;
+    int64_t channels;
+  };
+
   CausalConvolution(const Parameters& parameters, int64_t channels, int64_t kernel,
                     bool with_bias = false);
+  // Of several without bias the channels of one behind those of the other.
+  CausalConvolution(const std::vector<Part>& parts, int64_t kernel);
   // x [batch, tokens, channels] behind the inputs before them: [batch, kernel − 1 + tokens,
   // channels]. `layer` counts the layers with past inputs.
   Tensor with_past(const Tensor& x, const Pass& pass, int64_t layer) const;

@@ -218,10 +218,12 @@ namespace {
 TokenMixer token_mixer(const Parameters& parameters, const LayerShape& shape) {
   if (shape.mamba && !shape.mamba_beside)
     return Mamba2(parameters / shape.mamba->name, *shape.mamba);
+  if (shape.mamba1) return Mamba1(parameters / shape.mamba1->name, *shape.mamba1);
   if (shape.short_convolution) {
     return ShortConvolution(parameters / "conv", *shape.short_convolution);
   }
   if (shape.delta_net) return GatedDeltaNet(parameters / "linear_attn", *shape.delta_net);
+  if (shape.kimi_delta) return KimiDeltaAttention(parameters / "self_attn", *shape.kimi_delta);
   if (shape.latent) return LatentAttention(parameters / "self_attn", *shape.latent);
   return SelfAttention(parameters / shape.attention.name, shape.attention);
 }

@@ -14,10 +14,12 @@
 #include "lib/nn/dual_mlp.h"
 #include "lib/nn/gated_delta_net.h"
 #include "lib/nn/gated_mlp.h"
+#include "lib/nn/kimi_delta_attention.h"
 #include "lib/nn/kv_cache.h"
 #include "lib/nn/latent_attention.h"
 #include "lib/nn/laurel.h"
 #include "lib/nn/layers.h"
+#include "lib/nn/mamba1.h"
 #include "lib/nn/mamba2.h"
 #include "lib/nn/per_layer_input.h"
 #include "lib/nn/rope.h"
@@ -164,9 +166,11 @@ enum class LayerParts { kBoth, kMixer, kMlp };
 
 struct LayerShape {
   AttentionShape attention;
-  std::optional<GatedDeltaNetShape> delta_net{};  // in place of attention, as linear_attn
-  std::optional<LatentAttentionShape> latent{};   // in place of attention, as self_attn
+  std::optional<GatedDeltaNetShape> delta_net{};        // in place of attention, as linear_attn
+  std::optional<KimiDeltaAttentionShape> kimi_delta{};  // in place of attention, as self_attn
+  std::optional<LatentAttentionShape> latent{};         // in place of attention, as self_attn
   std::optional<ShortConvolutionShape> short_convolution{};  // in place of attention, as conv
+  std::optional<Mamba1Shape> mamba1{};                       // in place of attention
   std::optional<Mamba2Shape> mamba{};                        // in place of attention
   bool mamba_beside = false;  // of attention, which is there, too: what both give is added
   GatedMlpShape mlp;
@@ -193,8 +197,8 @@ struct LayerShape {
   bool drops_mixed = true;     // of what the mixer gives, too
 };
 
-using TokenMixer =
-    std::variant<SelfAttention, LatentAttention, GatedDeltaNet, ShortConvolution, Mamba2>;
+using TokenMixer = std::variant<SelfAttention, LatentAttention, GatedDeltaNet, KimiDeltaAttention,
+                                ShortConvolution, Mamba1, Mamba2>;
 using FeedForward = std::variant<GatedMlp, PlainMlp, SparseMlp, DualMlp>;
 
 // With attention or what is in its place: x + self_attn(x), then x + mlp(x), or, in parallel, x +

@@ -10,17 +10,17 @@
 namespace lumen::nn {
 namespace {
 
-constexpr double kLengthEps = 1e-6;  // added to the square of the length of q and k
-
 int64_t channels_of(const GatedDeltaNetShape& s) {
   return 2 * s.key_heads * s.key_dim + s.heads * s.value_dim;
 }
 
-// x / √(Σ x² + eps) · scale over the last axis.
-Tensor unit_rows(const Tensor& x, double scale) {
-  const auto dim = static_cast<double>(x.dim(-1));
-  const Tensor weight = ops::full({x.dim(-1)}, scale / std::sqrt(dim));
-  return ops::rms_norm(x, weight, kLengthEps / dim);
+CausalConvolution convolution(const Parameters& parameters, const GatedDeltaNetShape& s) {
+  if (!s.separate) return {parameters / "conv1d", channels_of(s), s.kernel};
+  const int64_t keys = s.key_heads * s.key_dim;
+  return {{{parameters / "q_conv1d", keys},
+           {parameters / "k_conv1d", keys},
+           {parameters / "v_conv1d", s.heads * s.value_dim}},
+          s.kernel};
 }
 
 }  // namespace
@@ -28,15 +28,22 @@ Tensor unit_rows(const Tensor& x, double scale) {
 GatedDeltaNet::GatedDeltaNet(const Parameters& parameters, const GatedDeltaNetShape& shape)
     : shape_(shape),
       channels_(channels_of(shape)),
-      convolution_(parameters / "conv1d", channels_, shape.kernel),
+      convolution_(convolution(parameters, shape)),
       dt_bias_(parameters.get_f32("dt_bias", {shape.heads}, Init::ones())),
       rates_(parameters, shape.heads),
-      norm_(parameters / "norm", shape.value_dim, shape.eps),
-      out_proj_(parameters / "out_proj", shape.heads * shape.value_dim, shape.hidden, false) {
+      norm_(parameters / (shape.separate ? "o_norm" : "norm"), shape.value_dim, shape.eps),
+      out_proj_(parameters / (shape.separate ? "o_proj" : "out_proj"),
+                shape.heads * shape.value_dim, shape.hidden, false) {
   const int64_t values = shape.heads * shape.value_dim;
   const auto add = [&](std::vector<Linear>& linears, const char* name, int64_t rows) {
     linears.emplace_back(parameters / name, shape.hidden, rows, false);
   };
+  if (shape.separate) {
+    for (const char* name : {"q_proj", "k_proj"}) add(qkvz_, name, shape.key_heads * shape.key_dim);
+    for (const char* name : {"v_proj", "g_proj"}) add(qkvz_, name, values);
+    for (const char* name : {"b_proj", "a_proj"}) add(ba_, name, shape.heads);
+    return;
+  }
   if (shape.fused && !shape.apart) {
     add(qkvz_, "in_proj_qkvz", channels_ + values);
   } else {
@@ -78,6 +85,10 @@ GatedDeltaNet::Inputs GatedDeltaNet::inputs_of(const Tensor& x) const {
     const auto qkvz = parts(qkvz_[0](x), {shape_.key_dim, shape_.key_dim, values, values});
     inputs.qkv = ops::concat(std::span(qkvz).first(3), 2);
     inputs.z = qkvz[3];
+  } else if (shape_.separate) {
+    const Tensor qkv[] = {qkvz_[0](x), qkvz_[1](x), qkvz_[2](x)};
+    inputs.qkv = ops::concat(qkv, 2);
+    inputs.z = qkvz_[3](x);
   } else {
     inputs.qkv = qkvz_[0](x);
     inputs.z = qkvz_[1](x);
@@ -108,8 +119,8 @@ Tensor GatedDeltaNet::operator()(const Tensor& x, const Pass& pass, int64_t laye
   const Tensor k = unit_rows(in_heads(keys, shape_.key_heads, shape_.key_dim), 1);
   const Tensor v = in_heads(2 * keys, shape_.heads, shape_.value_dim);
   const Tensor decay = ops::exp(ops::mul(ops::softplus(ops::add(given.a, dt_bias_)), rates_()));
-  const Tensor read =
-      with_states(q, k, v, decay, ops::sigmoid(given.b), {.tiled = shape_.tiled}, pass, layer);
+  const Tensor beta = scaled(ops::sigmoid(given.b), shape_.beta_scale);
+  const Tensor read = with_states(q, k, v, decay, beta, {.tiled = shape_.tiled}, pass, layer);
   const Tensor out = convolution_.keep_past(read, inputs, pass, layer);
   const Tensor gate =
       ops::silu(graph::reshape(given.z, {batch, tokens, shape_.heads, shape_.value_dim}));

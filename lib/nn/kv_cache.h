@@ -13,8 +13,8 @@ namespace lumen::nn {
 struct KvCacheShape {
   int64_t layers, batch, kv_heads, context, head_dim;  // of layers with keys and values
 
-  // Of layers with Gated DeltaNet (gated_delta_net.h) or Mamba-2 (mamba2.h): the inputs that the
-  // convolution still sees, and a matrix per head; of those with a short convolution
+  // Of layers with linear attention (linear_attention.h): the inputs that the convolution still
+  // sees, and a matrix per head; of those with a short convolution
   // (short_convolution.h) the inputs alone.
   struct Recurrent {
     int64_t layers = 0, past_inputs = 0, channels = 0, heads = 0, key_dim = 0, value_dim = 0;

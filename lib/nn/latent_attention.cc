@@ -51,6 +51,11 @@ Tensor with_columns(const Tensor& x, int64_t columns) {
   return missing > 0 ? graph::pad(x, x.shape().rank() - 1, 0, missing) : x;
 }
 
+// What rotates is first; nothing does without a rotation (Kimi Linear).
+Tensor rotated(const Tensor& x, const Tensor& table, const Pass& pass) {
+  return pass.rope == nullptr ? x : ops::rope(x, table, pass.rope->interleaved);
+}
+
 // The name of key rows with `part` in place of "k_b".
 std::string with_part(std::string_view key_rows, std::string_view part) {
   constexpr std::string_view kKeyRows = ".k_b_proj.weight";
@@ -122,12 +127,10 @@ Tensor LatentAttention::attend_to_cache(const Tensor& q, const Tensor& r, const 
                         by_heads(graph::slice(q, 3, rotary, shape_.query_dim()), keys_)};
   const Tensor row[] = {r, latents};
   const Tensor rows = graph::reshape(ops::concat(row, 2), {batch, tokens, 1, shape_.cached()});
-  const auto rotated = [&](const Tensor& x, const Tensor& table) {
-    return ops::rope(x, table, pass.rope->interleaved);
-  };
-  const Tensor cache = ops::kv_append(pass.cache->k(layer), rotated(rows, pass.rope_table),
+  const Tensor cache = ops::kv_append(pass.cache->k(layer), rotated(rows, pass.rope_table, pass),
                                       pass.position, pass.slots());
-  const Tensor out = weighed(rotated(ops::concat(met, 3), pass.query_table), cache, cache, pass);
+  const Tensor out =
+      weighed(rotated(ops::concat(met, 3), pass.query_table, pass), cache, cache, pass);
   return by_heads(graph::slice(out, 3, rotary, shape_.cached()), turned(values_));
 }
 
@@ -146,17 +149,16 @@ Tensor LatentAttention::attend(const Tensor& q, const Tensor& r, const Tensor& l
     k = by_heads(of_all, turned(keys_));
     v = by_heads(of_all, turned(values_));
   }
-  const Tensor shared = ops::rope(graph::reshape(r, {batch, tokens, 1, rotary}), pass.rope_table,
-                                  pass.rope->interleaved);
+  const Tensor shared =
+      rotated(graph::reshape(r, {batch, tokens, 1, rotary}), pass.rope_table, pass);
   const Tensor whole_key[] = {graph::expand(shared, {batch, tokens, shape_.heads, rotary}), k};
   // Attention is of keys and values of one size.
   const int64_t dim = std::max(shape_.query_dim(), value);
   const auto in_heads = [&](const Tensor& x) {
     return graph::permute(with_columns(x, dim), {0, 2, 1, 3});
   };
-  const Tensor rotated = ops::rope(q, pass.query_table, pass.rope->interleaved);
-  const Tensor out =
-      weighed(with_columns(rotated, dim), in_heads(ops::concat(whole_key, 3)), in_heads(v), pass);
+  const Tensor q_rows = with_columns(rotated(q, pass.query_table, pass), dim);
+  const Tensor out = weighed(q_rows, in_heads(ops::concat(whole_key, 3)), in_heads(v), pass);
   return graph::slice(out, 3, 0, value);
 }
 

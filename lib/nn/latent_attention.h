@@ -40,7 +40,8 @@ struct LatentAttentionShape {
 class LatentAttention {
  public:
   LatentAttention(const Parameters& parameters, const LatentAttentionShape& shape);
-  // x [batch, tokens, hidden] → the same. `pass` rotates; its cache has such rows as k and no v.
+  // x [batch, tokens, hidden] → the same. `pass` rotates, or nothing does; its cache has such rows
+  // as k and no v.
   Tensor operator()(const Tensor& x, const Pass& pass, int64_t layer) const;
 
  private:

@@ -8,6 +8,7 @@
 #include "lib/base/error.h"
 #include "lib/graph/views.h"
 #include "lib/kernels/convert.h"
+#include "lib/nn/latent_attention.h"
 #include "lib/ops/ops.h"
 
 namespace lumen::nn {
@@ -226,6 +227,18 @@ NamedArrays Parameters::merged() const {
   NamedArrays all;
   for (const auto& [name, tensor] : tree_->handed_out) {
     if (name.find(".lora_") == std::string::npos) all[name] = merged(name);
+  }
+  // An addition to what is two tensors, as GGUF has it.
+  std::vector<std::string> parted;
+  for (const auto& [name, array] : all) {
+    if (has_addition(joined_rows_name(name))) parted.push_back(name);
+  }
+  for (const std::string& keys : parted) {
+    const std::string whole = joined_rows_name(keys), values = value_rows_name(keys);
+    const Tensor rows = graph::constant(joined_rows(all.at(keys), all.at(values)));
+    all[whole] = worked_in(rows, tree_->additions.at(place_of_weight(whole))).eval();
+    all.erase(keys);
+    all.erase(values);
   }
   return all;
 }

@@ -37,6 +37,11 @@ bool corrects(const Node& node) {
   return node.attrs.integer("corrects") != 0;
 }
 
+// Whether there is a decay for each row of a state.
+bool is_by_rows(const Shape& decay) {
+  return decay.rank() == 4;
+}
+
 template <class Any>
 bool has_states(std::span<const Any> inputs) {
   return inputs.size() > kWithoutStates;
@@ -69,10 +74,13 @@ Sizes checked_sizes(const Node& node) {
                 "value_dim] with key_heads dividing heads");
   }
   const Sizes sizes(q, v);
-  for (const size_t i : {3, 4}) {
-    if (!(node.inputs[i]->shape == Shape{sizes.batch, sizes.tokens, sizes.heads})) {
-      shape_error(node, "decay and beta must be [batch, tokens, heads]");
-    }
+  const Shape gates = {sizes.batch, sizes.tokens, sizes.heads};
+  const Shape by_rows = {sizes.batch, sizes.tokens, sizes.heads, sizes.key_dim};
+  const Shape &decay = node.inputs[3]->shape, &beta = node.inputs[4]->shape;
+  if (!(decay == (is_by_rows(decay) ? by_rows : gates)) || !(beta == gates)) {
+    shape_error(node,
+                "decay must be [batch, tokens, heads] or [batch, tokens, heads, key_dim], beta "
+                "[batch, tokens, heads]");
   }
   return sizes;
 }
@@ -108,6 +116,7 @@ kernels::DeltaRuleArgs kernel_args(const KernelCall& call) {
           .value_dim = sizes.value_dim,
           .tiled = is_tiled(*call.node),
           .corrects = corrects(*call.node),
+          .by_rows = is_by_rows(call.inputs[3].shape),
           .q = head_rows(call.inputs[0]),
           .k = head_rows(call.inputs[1]),
           .v = head_rows(call.inputs[2]),
@@ -150,7 +159,8 @@ struct Tokens {
       : in(inputs),
         sizes(in[0].shape(), in[2].shape()),
         tiled(is_tiled(node)),
-        correct(corrects(node)) {}
+        correct(corrects(node)),
+        by_rows(is_by_rows(in[3].shape())) {}
 
   // q or k as columns [batch, heads, key_dim, 1], of each head those of its key head.
   Tensor column(size_t input, int64_t t) const {
@@ -178,7 +188,12 @@ struct Tokens {
     const Tensor value = row(in[2], t, sizes.value_dim);
     return correct ? sub(value, sum(mul(decayed, column(1, t)), 2)) : value;
   }
-  Tensor decayed(const Tensor& state, int64_t t) const { return mul(state, row(in[3], t, 1)); }
+  // Decays of token t, by rows or of whole states.
+  Tensor decay(int64_t t) const {
+    if (!by_rows) return row(in[3], t, 1);
+    return reshape(slice(in[3], 1, t, t + 1), {sizes.batch, sizes.heads, sizes.key_dim, 1});
+  }
+  Tensor decayed(const Tensor& state, int64_t t) const { return mul(state, decay(t)); }
   Tensor next(const Tensor& decayed_state, int64_t t) const {
     const Tensor change = mul(error(decayed_state, t), row(in[4], t, 1));
     return add(decayed_state, mul(column(1, t), change));
@@ -186,7 +201,7 @@ struct Tokens {
 
   Inputs in;
   Sizes sizes;
-  bool tiled, correct;
+  bool tiled, correct, by_rows;
 };
 
 Tensor flat(const Tensor& x) {
@@ -300,7 +315,9 @@ Tensor delta_rule_backward_meaning(const Node& node, Inputs in) {
     const Shape gate = {sizes.batch, 1, sizes.heads};
     dbeta[at] = reshape(sum(mul(dchange, error), 3), gate);
     const Tensor ddecayed = tokens.correct ? sub(gradient, mul(key, derror)) : gradient;
-    ddecay[at] = reshape(sum(sum(mul(ddecayed, states[at]), 3), 2), gate);
+    const Tensor of_rows = sum(mul(ddecayed, states[at]), 3);
+    ddecay[at] = tokens.by_rows ? reshape(of_rows, {sizes.batch, 1, sizes.heads, sizes.key_dim})
+                                : reshape(sum(of_rows, 2), gate);
     gradient = tokens.decayed(ddecayed, t);
   }
   const auto shapes = gradient_shapes(in.first(kWithoutStates));
@@ -322,13 +339,13 @@ graph::Cost delta_rule_cost(const Node& node) {
 std::vector<OpCase> delta_rule_cases(bool gradient) {
   std::vector<OpCase> cases;
   const auto add_case = [&](const char* label, const Shape& q, const Shape& v, bool tiled,
-                            bool corrects) {
+                            bool corrects, bool by_rows = false) {
     const Shape gates = {v[0], v[1], v[2]};
     OpCase made{label,
                 {{DType::kF32, q},
                  {DType::kF32, q},
                  {DType::kF32, v},
-                 {DType::kF32, gates},
+                 {DType::kF32, by_rows ? Shape{v[0], v[1], v[2], q[3]} : gates},
                  {DType::kF32, gates}},
                 {},
                 -0.9,
@@ -349,6 +366,8 @@ std::vector<OpCase> delta_rule_cases(bool gradient) {
   add_case("tiled heads", {2, 4, 2, 7}, {2, 4, 4, 5}, true, true);
   add_case("strips", {1, 3, 1, 5}, {1, 3, 2, 70}, false, true);
   add_case("no correction", {2, 6, 2, 7}, {2, 6, 4, 21}, false, false);
+  add_case("decays of rows", {2, 5, 2, 7}, {2, 5, 4, 21}, true, true, true);
+  add_case("decays of rows, no correction", {1, 4, 1, 5}, {1, 4, 3, 9}, false, false, true);
   if (gradient) return cases;
   for (const bool slots : {false, true}) {
     cases.push_back({slots ? "states of slots" : "states",

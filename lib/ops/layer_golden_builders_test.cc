@@ -22,6 +22,11 @@ Out delta_rule(In in) {
   return {result.out, result.state};
 }
 
+Out scan_selectively(In in) {
+  const auto result = selective_scan(in[0], in[1], in[2], in[3], in[4]);
+  return {result.out, result.state};
+}
+
 // x, weights, biases, first states, lengths or not → out and last states.
 template <Layer kLayer, bool kReverse, bool kLengths>
 Out recurrent(In in) {
@@ -195,6 +200,8 @@ void add_layer_builders(std::map<std::string, GoldenBuild>& builders) {
   add_attention(builders);
   builders["delta_rule"] = delta_rule<false>;
   builders["delta_rule_tiled"] = delta_rule<true>;
+  builders["delta_rule_by_rows"] = delta_rule<false>;
+  builders["selective_scan"] = scan_selectively;
   add_recurrent<Layer::kLstm>("lstm", builders);
   add_recurrent<Layer::kGru>("gru", builders);
   add_recurrent<Layer::kTanh>("rnn_tanh", builders);

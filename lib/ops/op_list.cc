@@ -23,8 +23,8 @@ extern const graph::OpDef kAdd, kMul, kMod, kSub, kDiv, kNeg, kAbs, kMaximum, kM
     kCrossEntropy, kCrossEntropyBackward, kNll, kNllBackward, kLinearCrossEntropy,
     kLinearCrossEntropyGradients, kLogSigmoid, kBinaryCrossEntropy, kHuber, kUniform, kNormal,
     kDropout, kEmbedding, kEmbeddingGrad, kConcat, kRopeTable, kRope, kKvAppend, kAttention,
-    kAttentionTraining, kAttentionBackward, kGatedDeltaRule, kGatedDeltaRuleBackward, kRecurrent,
-    kRecurrentBackward;
+    kAttentionTraining, kAttentionBackward, kGatedDeltaRule, kGatedDeltaRuleBackward,
+    kSelectiveScan, kSelectiveScanBackward, kRecurrent, kRecurrentBackward;
 
 namespace {
 
@@ -149,6 +149,8 @@ constexpr const graph::OpDef* kOps[] = {
     &kAttentionBackward,
     &kGatedDeltaRule,
     &kGatedDeltaRuleBackward,
+    &kSelectiveScan,
+    &kSelectiveScanBackward,
     &kRecurrent,
     &kRecurrentBackward,
 };

@@ -491,10 +491,10 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
 
 // --- The gated delta rule (ops/delta_rule.cc) --------------------------------------------------
 // Attention whose memory is a matrix S [key_dim, value_dim] per head (Yang et al. 2024). Of each
-// token: P = decay · S, S' = P + k (beta · (v − Pᵀ k))ᵀ, out = S'ᵀ q. float32. q and k [batch,
-// tokens, key_heads, key_dim], v [batch, tokens, heads, value_dim], decay and beta [batch, tokens,
-// heads]; head h reads the key head h / (heads / key_heads). Gradients are of what begins without
-// states only.
+// token: P = decay · S, S' = P + k (beta · (v − Pᵀ k))ᵀ, out = S'ᵀ q. float32. q, k [batch, tokens,
+// key_heads, key_dim], v [batch, tokens, heads, value_dim], decay and beta [batch, tokens, heads],
+// or a decay for each row of S, [..., heads, key_dim] (Kimi Team 2025); head h reads the key head
+// h / (heads / key_heads). Gradients are of what begins without states only.
 struct DeltaRuleOptions {
   bool tiled = false;  // head h reads the key head h % key_heads
   bool corrects = true;  // false: S' = P + k (beta · v)ᵀ, the recurrence of Mamba-2 (Dao & Gu 2024)
@@ -511,6 +511,25 @@ struct DeltaRuleResult {
 DeltaRuleResult gated_delta_rule(const Tensor& q, const Tensor& k, const Tensor& v,
                                  const Tensor& decay, const Tensor& beta,
                                  const DeltaRuleOptions& options = {});
+
+// --- Selective state spaces (ops/selective_scan.cc) ---------------------------------------------
+// Each channel d keeps s [state] (Gu & Dao 2023, "Mamba"). Of each token: s'_n = exp(time_d ·
+// rates_nd) · s_n + u_d · b_n, out_d = Σ_n c_n s'_n; no product of time and rates is above 0.
+// float32. u and time [batch, tokens, channels], rates [state, channels], b and c [batch, tokens,
+// state].
+struct SelectiveScanOptions {
+  // Where the states begin, as of DeltaRuleOptions: [rows, 1, state, channels].
+  Tensor before = {};
+  Tensor position = {};
+  Tensor slots = {};
+};
+struct SelectiveScanResult {
+  Tensor out;    // [batch, tokens, channels]
+  Tensor state;  // after the last token [batch, 1, state, channels]
+};
+SelectiveScanResult selective_scan(const Tensor& u, const Tensor& time, const Tensor& rates,
+                                   const Tensor& b, const Tensor& c,
+                                   const SelectiveScanOptions& options = {});
 
 // --- Recurrent layers (ops/recurrent.cc), PyTorch's formulas, whole sequences -------------------
 // Results have the common type of x, states, hidden weights and biases; narrow floats are computed

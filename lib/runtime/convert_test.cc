@@ -264,7 +264,7 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
   CHECK(contains(refused("olmoe", {{"clip_qkv", 8}}),
                  "clip_qkv cannot be written as GGUF for olmoe, whose readers clip nothing"));
   for (const char* type : {"gptj", "opt", "helium", "cwm", "hyperclovax", "nanochat", "lfm3",
-                           "vaultgemma", "mellum", "granite_swa"}) {
+                           "vaultgemma", "mellum", "granite_swa", "olmo_hybrid", "bamba"}) {
     CHECK(contains(refused(type, io::Json::object()),
                    "has no architecture of GGUF that Lumen knows"));
   }
@@ -280,6 +280,24 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
     CHECK(contains(refused(type, {{"tie_word_embeddings", true}}),
                    "tie_word_embeddings true cannot be written as GGUF for "));
   }
+  CHECK(contains(refused("kimi_linear", {{"linear_num_heads", 3}}),
+                 "another linear_num_heads than num_attention_heads cannot be written as GGUF"));
+  CHECK(contains(refused("kimi_linear", {{"norm_topk_prob", false}}),
+                 "norm_topk_prob false cannot be written as GGUF for kimi-linear"));
+  CHECK(contains(refused("kimi_linear", {{"attention_bias", true}}),
+                 "attention_bias true cannot be written as GGUF for kimi-linear"));
+  CHECK(contains(refused("mamba", {{"use_bias", true}}),
+                 "use_bias true cannot be written as GGUF for mamba"));
+  CHECK(contains(refused("mamba", {{"use_conv_bias", false}}),
+                 "use_conv_bias false cannot be written as GGUF for mamba, whose readers look"));
+  CHECK(contains(refused("falcon_mamba", {{"mixer_rms_eps", 1e-4}}),
+                 "another mixer_rms_eps than 1e-6 cannot be written as GGUF for mamba"));
+  CHECK(contains(refused("mamba", {{"intermediate_size", 96}}),
+                 "another expand than 2 cannot be written as GGUF for mamba, whose readers look"));
+  CHECK(contains(refused("jamba", {{"mamba_expand", 3}}),
+                 "another mamba_expand than 2 cannot be written as GGUF for jamba"));
+  CHECK(contains(refused("jamba", {{"mamba_conv_bias", false}}),
+                 "mamba_conv_bias false cannot be written as GGUF for jamba, whose readers look"));
   CHECK(contains(refused("arcee", {{"hidden_act", "silu"}}), "where it is relu2"));
   CHECK(contains(refused("bitnet", {{"hidden_act", "relu2"}}), "where it is silu"));
   CHECK(contains(refused("mpt", {{"attn_config", {{"softmax_scale", 0.3}}}}),

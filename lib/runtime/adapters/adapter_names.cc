@@ -28,7 +28,7 @@ bool is_embedding(std::string_view place) {
 
 bool is_mixtral(const io::Json& model_config) {
   const std::string type = io::get_string(model_config, "model_type", "");
-  return type == "mixtral" || type == "minimax_m2" || type == "phimoe";
+  return type == "mixtral" || type == "minimax_m2" || type == "phimoe" || type == "kimi_linear";
 }
 
 std::vector<std::string> expert_matrices(const io::Json& model_config) {

@@ -53,6 +53,7 @@ Array stored(const Source& source, const SourceTensor& tensor, int64_t head_dim,
   check(tensor.array, " has a NaN or infinite value; the file is damaged");
   const auto ordered = [&](const Array& array) {
     if (tensor.is_turned) return nn::turned(array);
+    if (tensor.latent_rows) return tensor.latent_rows->of(array);
     if (tensor.input_part) return nn::input_part(array, source.files.config, *tensor.input_part);
     if (tensor.to_tiled) {
       return nn::reorder_heads(array, tensor.name, source.files.config, *tensor.to_tiled);
@@ -261,6 +262,7 @@ Source open_source(io::ModelFiles files, const ConvertOptions& options) {
 Shape SourceTensor::shape() const {
   if (input_part) return {input_rows, array.shape()[1]};
   if (is_turned) return {array.shape()[1], array.shape()[0]};
+  if (latent_rows) return latent_rows->shape(array.shape());
   if (rows > 0) return {rows, array.shape()[1]};
   if (parts.empty()) return array.shape();
   if (has_fused_inputs) {

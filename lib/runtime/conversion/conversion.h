@@ -11,6 +11,7 @@
 #include "lib/base/pool.h"
 #include "lib/io/importance_matrix.h"
 #include "lib/io/model_files.h"
+#include "lib/nn/latent_rows.h"
 #include "lib/nn/parameters.h"
 #include "lib/runtime/adapters/stored_layout.h"
 #include "lib/runtime/conversion/gguf_file_type.h"
@@ -49,15 +50,16 @@ struct SourceTensor {
   RowOrder order = RowOrder::kAsTheyAre;
   std::optional<bool> to_tiled = {};  // heads are reordered (nn::reorder_heads)
   RateForm rate = RateForm::kAsItIs;
-  bool is_turned = false;                // the other way round than in the source (nn/conv1d.h)
-  std::optional<int> input_part = {};    // of `array` only these rows (nn::input_part)
-  int64_t input_rows = 0;                // how many those are
-  bool has_fused_inputs = false;         // the two `parts` become one tensor (nn::fused_inputs)
-  bool has_latent_rows = false;          // the two `parts` become one tensor (nn::joined_rows)
-  double shift = 0;                      // added to every number (norm_shift)
-  std::vector<double> multipliers = {};  // of its rows (nn::row_multipliers)
-  bool has_addition = false;             // of an adapter
-  int64_t rows = 0;                      // not 0: so many, those beyond `array` being its first
+  bool is_turned = false;              // the other way round than in the source (nn/conv1d.h)
+  std::optional<int> input_part = {};  // of `array` only these rows (nn::input_part)
+  int64_t input_rows = 0;              // how many those are
+  bool has_fused_inputs = false;       // the two `parts` become one tensor (nn::fused_inputs)
+  bool has_latent_rows = false;        // the two `parts` become one tensor (nn::joined_rows)
+  std::optional<nn::LatentRows> latent_rows = {};  // of `array` only these
+  double shift = 0;                                // added to every number (norm_shift)
+  std::vector<double> multipliers = {};            // of its rows (nn::row_multipliers)
+  bool has_addition = false;                       // of an adapter
+  int64_t rows = 0;                // not 0: so many, those beyond `array` being its first
   std::optional<DType> kept = {};  // the type that it is to have, whatever --type says of others
   // Of a tensor of all experts, or another stack (io::number_in_stack): the matrices of each, of
   // which `array` is the first; of so many that follow each other the rows are of one matrix.

@@ -510,6 +510,30 @@ TEST_CASE("GGUF files of Mamba-2 have no heads of attention and no feed-forward 
   CHECK(file->find_tensor("blk.1.ssm_a")->shape == Shape{8, 1});
 }
 
+TEST_CASE("GGUF files of Kimi Linear have keys and values of caches, and rows of both apart") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "kimi_linear"}});
+  const auto file = io::read_gguf(
+      converted(model_directory(def, def.tiny_configs()[0], text::TokenizerKind::kByteLevelBpe)));
+  const auto heads = file->metadata.find("kimi-linear.attention.head_count_kv");
+  REQUIRE((heads && heads->size() == 3));
+  for (const size_t i : {0, 1, 2}) CHECK(heads->int_at(i) == (i == 1 ? 1 : 0));
+  for (const auto& [key, value] : {std::pair("attention.key_length", 28),
+                                   {"attention.value_length", 24},
+                                   {"attention.key_length_mla", 12},
+                                   {"attention.value_length_mla", 10},
+                                   {"kda.head_dim", 6},
+                                   {"ssm.conv_kernel", 4},
+                                   {"leading_dense_block_count", 1}}) {
+    INFO(key);
+    CHECK(file->metadata.get_int(str("kimi-linear.", key), 0, 99) == value);
+  }
+  CHECK(file->find_tensor("blk.1.attn_kv_b.weight") == nullptr);
+  CHECK(file->find_tensor("blk.1.attn_k_b.weight")->shape == Shape{4, 24, 8});
+  CHECK(file->find_tensor("blk.1.attn_v_b.weight")->shape == Shape{4, 10, 24});
+  CHECK(file->find_tensor("blk.0.ssm_a")->shape == Shape{1, 1, 4, 1});
+  CHECK(file->find_tensor("blk.0.ssm_conv1d_q.weight")->dtype == DType::kF32);
+}
+
 TEST_CASE("the multipliers of Falcon-H1 are in the weights in GGUF") {
   const models::ModelDef& def = models::find_model_def({{"model_type", "falcon_h1"}});
   io::Json config = def.tiny_configs()[0];

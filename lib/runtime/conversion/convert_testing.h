@@ -31,9 +31,9 @@ inline constexpr const char* kTurnTemplate =
 
 // Whether GGUF has no architecture for models of this type.
 inline bool is_unknown_to_gguf(std::string_view type) {
-  constexpr std::string_view kTypes[] = {"gptj",     "opt",         "helium", "cwm",
-                                         "lfm3",     "hyperclovax", "mellum", "granite_swa",
-                                         "nanochat", "vaultgemma"};
+  constexpr std::string_view kTypes[] = {"gptj",     "opt",         "helium",      "cwm",
+                                         "lfm3",     "hyperclovax", "mellum",      "granite_swa",
+                                         "nanochat", "vaultgemma",  "olmo_hybrid", "bamba"};
   return std::find(std::begin(kTypes), std::end(kTypes), type) != std::end(kTypes);
 }
 
@@ -69,6 +69,17 @@ inline void make_sayable(io::Json& config) {
                    {"altup_active_idx", 0},
                    {"altup_correct_scale", true}});
     for (const char* key : {"attention_bias", "intermediate_sizes"}) config.erase(key);
+  } else if (type == "kimi_linear") {
+    config.update({{"linear_num_heads", config["num_attention_heads"]}, {"norm_topk_prob", true}});
+    config.erase("attention_bias");
+  } else if (type == "mamba" || type == "falcon_mamba" || type == "jamba") {
+    if (type != "jamba") {
+      config["intermediate_size"] = 2 * io::get_int(config, "hidden_size", 1, 100);
+    }
+    for (const char* key :
+         {"use_bias", "use_conv_bias", "mamba_proj_bias", "mamba_conv_bias", "mixer_rms_eps"}) {
+      config.erase(key);
+    }
   } else if (type == "mamba2") {
     for (const char* key : {"use_bias", "time_step_limit"}) config.erase(key);
   } else if (type == "nemotron_h") {

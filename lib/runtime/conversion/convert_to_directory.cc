@@ -127,7 +127,11 @@ std::string_view architecture_class(const std::string& model_type) {
       {"nemotron", "NemotronForCausalLM"},
       {"nemotron_h", "NemotronHForCausalLM"},
       {"falcon_h1", "FalconH1ForCausalLM"},
+      {"mamba", "MambaForCausalLM"},
+      {"falcon_mamba", "FalconMambaForCausalLM"},
       {"mamba2", "Mamba2ForCausalLM"},
+      {"jamba", "JambaForCausalLM"},
+      {"kimi_linear", "KimiLinearForCausalLM"},
       {"phi", "PhiForCausalLM"},
       {"starcoder2", "Starcoder2ForCausalLM"}};
   for (const auto& [type, name] : kClasses) {

@@ -159,6 +159,15 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
     tensor.shift = norm_shift(files.config, name, 0);
     tensor.multipliers = nn::row_multipliers(files.config, name);
     tensor.has_addition = source.parameters && source.parameters->has_addition(name);
+    // Readers look for the rows of keys and those of values.
+    if (architecture == "kimi-linear" && gguf_name.ends_with(".attn_kv_b.weight")) {
+      for (const bool are_keys : {true, false}) {
+        SourceTensor& rows = tensors.emplace_back(tensor);
+        rows.target.replace(rows.target.rfind("kv_b"), 4, are_keys ? "k_b" : "v_b");
+        rows.latent_rows = nn::latent_rows(files.config, are_keys);
+      }
+      continue;
+    }
     if (first_part.empty()) {
       tensors.push_back(std::move(tensor));
       continue;

@@ -57,8 +57,9 @@ DType gguf_wanted_type(const GgufFileType& type, const GgufModelKind& model,
   // Small, and choose experts or mix streams; small, and vectors of each expert, head or position.
   for (const char* end :
        {".ffn_gate_inp.weight", ".ffn_gate_inp_shexp.weight", "_exps.bias", "_norm.weight",
-        ".ssm_conv1d.weight", ".shortconv.conv.weight", ".ssm_a", ".ssm_d", "position_embd.weight",
-        ".altup_correct_coef.weight", ".altup_predict_coef.weight"}) {
+        ".ssm_conv1d.weight", ".ssm_conv1d_q.weight", ".ssm_conv1d_k.weight",
+        ".ssm_conv1d_v.weight", ".shortconv.conv.weight", ".ssm_a", ".ssm_d",
+        "position_embd.weight", ".altup_correct_coef.weight", ".altup_predict_coef.weight"}) {
     if (name.ends_with(end)) return DType::kF32;
   }
   // Small, and changes every number that layers are given.

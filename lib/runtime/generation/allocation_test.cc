@@ -177,6 +177,9 @@ TEST_CASE("decoding a token with states in place of keys and values allocates no
   REQUIRE(allocations_of("nemotron_h") == 0);
   REQUIRE(allocations_of("falcon_h1") == 0);
   REQUIRE(allocations_of("mamba2") == 0);
+  REQUIRE(allocations_of("olmo_hybrid") == 0);
+  REQUIRE(allocations_of("kimi_linear") == 0);
+  REQUIRE(allocations_of("jamba") == 0);
 }
 
 TEST_CASE("decoding a token with embeddings per layer and shared keys allocates nothing") {

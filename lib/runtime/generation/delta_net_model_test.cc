@@ -22,7 +22,12 @@ using lumen::testing::relative_error;
 std::string hybrid_directory(const char* type = "qwen3_5_text") {
   const models::ModelDef& def = models::find_model_def({{"model_type", type}});
   io::Json config = tiny_config(type);
-  if (type != std::string_view("mamba2")) config["head_dim"] = 32;  // whole blocks of q8_0
+  // Whole blocks of q8_0.
+  if (config.contains("kv_lora_rank")) {
+    config["kv_lora_rank"] = 28;
+  } else if (config["num_attention_heads"] > 1) {
+    config["head_dim"] = 32;
+  }
   config["max_position_embeddings"] = 256;
   if (type == std::string_view("granitemoehybrid")) {
     config["num_local_experts"] = 0;
@@ -55,8 +60,9 @@ std::vector<int32_t> answer(Generator& generator, const Session& session,
 }
 
 TEST_CASE("a hybrid model's tokens fed alone, in pieces and together give the same logits") {
-  const char* const type = GENERATE("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next",
-                                    "granitemoehybrid", "nemotron_h", "mamba2", "falcon_h1");
+  const char* const type = GENERATE(
+      "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "granitemoehybrid", "nemotron_h", "mamba2",
+      "falcon_h1", "olmo_hybrid", "kimi_linear", "bamba", "mamba", "falcon_mamba", "jamba");
   CAPTURE(type);
   const std::string directory = hybrid_directory(type);
   const std::vector<int32_t> ids = some_tokens(40);
@@ -90,8 +96,8 @@ TEST_CASE("a hybrid model's tokens fed alone, in pieces and together give the sa
 }
 
 TEST_CASE("texts of a hybrid model in slots of their own do not disturb each other") {
-  const std::string directory =
-      hybrid_directory(GENERATE("qwen3_5_text", "granitemoehybrid", "falcon_h1"));
+  const std::string directory = hybrid_directory(
+      GENERATE("qwen3_5_text", "granitemoehybrid", "falcon_h1", "kimi_linear", "jamba"));
   constexpr size_t kSlots = 5;
   LoadOptions options;
   options.threads = 2;
@@ -128,7 +134,8 @@ TEST_CASE("texts of a hybrid model in slots of their own do not disturb each oth
 
 TEST_CASE("answers of a hybrid model are the same after other texts and with guesses asked for") {
   RunOptions options;
-  options.model = hybrid_directory(GENERATE("qwen3_5_text", "granitemoehybrid", "falcon_h1"));
+  options.model = hybrid_directory(
+      GENERATE("qwen3_5_text", "granitemoehybrid", "falcon_h1", "kimi_linear", "jamba"));
   options.threads = 2;
   Session session = load_session(options);
   const std::vector<int32_t> first = some_tokens(30), other = {5, 9, 2};

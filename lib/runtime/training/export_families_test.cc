@@ -525,6 +525,35 @@ TEST_CASE("Nemotron-H, Mamba-2 and Falcon-H1 are trained, whole and by additions
   }
 }
 
+TEST_CASE("Kimi Linear, Mamba and Jamba are trained, whole and by additions") {
+  for (const auto& [type, layer, module, last, whole] :
+       {std::tuple("kimi_linear", "model.layers.", "0.self_attn.forget_gate.f_a_proj",
+                   "1.mlp.shared_experts.up_proj", "model.layers.0.self_attn.A_log"),
+        {"mamba", "backbone.layers.", "0.mixer.in_proj", "1.mixer.x_proj",
+         "backbone.layers.1.mixer.A_log"},
+        {"jamba", "model.layers.", "0.mamba.in_proj", "1.self_attn.k_proj",
+         "model.layers.2.mamba.dt_layernorm.weight"}}) {
+    io::Json config = models::find_model_def({{"model_type", type}}).tiny_configs()[0];
+    config["vocab_size"] = 300;
+    config["initializer_range"] = 0.1;
+    INFO(type);
+    check_training_on(random_base(config),
+                      {.adapter =
+                           [&, names = std::array{std::string(module), std::string(last)},
+                            place = str("base_model.model.", layer)](const NamedArrays& adapter,
+                                                                     const std::string&, bool) {
+                             for (const std::string& name : names) {
+                               CHECK(adapter.contains(str(place, name, ".lora_B.weight")));
+                             }
+                             for (const auto& [one, array] : adapter)
+                               CHECK(one.find(".experts.") == one.npos);
+                           },
+                       .whole = [&, name = std::string(whole)](
+                                    const NamedArrays& tensors,
+                                    const std::string&) { CHECK(tensors.contains(name)); }});
+  }
+}
+
 TEST_CASE("GPT-2 is trained, whole and by additions, from directories and GGUF") {
   const io::Json config = {{"model_type", "gpt2"}, {"n_embd", 32},  {"n_layer", 2},
                            {"n_head", 2},          {"n_inner", 48}, {"n_positions", 64},
