@@ -187,6 +187,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
   if (options.slots.defined()) inputs.push_back(options.slots);
   graph::Attrs attrs = {{"scale", options.scale},
                         {"cap", options.cap},
+                        {"max_bias", options.max_bias},
                         {"causal", int64_t{options.causal}},
                         {"window", options.window},
                         {"chunk", options.chunk},

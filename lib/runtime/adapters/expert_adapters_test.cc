@@ -63,7 +63,7 @@ TEST_CASE("additions to the experts of every family are trained, run, merged, to
   for (auto [type, config] : mixtures()) {
     INFO(type);
     make_sayable(config);
-    const std::string base = random_directory(config), gguf = converted(base);
+    const std::string base = random_directory(config);
     const bool has_gates = type != "nemotron_h";
     const std::string targets = has_gates ? R"("experts.gate_up_proj", "experts.down_proj")"
                                           : R"("experts.up_proj", "experts.down_proj")";
@@ -71,7 +71,6 @@ TEST_CASE("additions to the experts of every family are trained, run, merged, to
     const std::vector<float> wanted = logits(trained(base, targets, true));
     CHECK(relative_error(wanted, logits(base)) > 1e-3);
     CHECK(relative_error(logits(base, place), wanted) < 1e-5);
-    CHECK(relative_error(logits(gguf, place), wanted) < 1e-5);
     // Of two that are trained apart PEFT's parameter has the ranks of both.
     const io::Json peft = io::read_json(place + "/adapter_config.json");
     const bool alone = peft["target_modules"].size() > 0;  // by the names of their matrices
@@ -82,6 +81,9 @@ TEST_CASE("additions to the experts of every family are trained, run, merged, to
       CHECK(peft["alpha_pattern"] == io::Json({{"experts.gate_up_proj", 16}}));
     }
 
+    if (is_unknown_to_gguf(type)) continue;
+    const std::string gguf = converted(base);
+    CHECK(relative_error(logits(gguf, place), wanted) < 1e-5);
     const std::string in_gguf = converted_adapter(place, base, "adapter.gguf");
     CHECK(relative_error(logits(gguf, in_gguf), wanted) < 1e-5);
     CHECK(relative_error(logits(base, in_gguf), wanted) < 1e-5);
