@@ -22,6 +22,7 @@ PRIVATE = {
     "lib/runtime/conversion/convert_testing.h", "lib/runtime/generation/fake_model.h",
     "lib/runtime/tool/tool_process.h", "lib/runtime/training/fake_task.h",
     "lib/runtime/training/text_recipes.h", "lib/runtime/training/train_place.h",
+    "lib/runtime/training/trained_families.h",
     "lib/runtime/training/train_process.h",
 }
 # What lies in folders of the kernels is theirs, but for what their headers are declared with.
