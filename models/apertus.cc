@@ -20,19 +20,12 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "apertus"},
-                         {"hidden_size", 32},
-                         {"intermediate_size", 48},
-                         {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4},
-                         {"num_key_value_heads", 2},
-                         {"head_dim", 8},
-                         {"vocab_size", 37},
-                         {"rms_norm_eps", 1e-5},
-                         {"max_position_embeddings", 64},
-                         {"rope_theta", 1.2e7},
-                         {"hidden_act", "xielu"},
-                         {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1.2e7}}}};
+  const io::Json base = small_config(
+      "apertus", {{"intermediate_size", 48},
+                  {"head_dim", 8},
+                  {"rope_theta", 1.2e7},
+                  {"hidden_act", "xielu"},
+                  {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1.2e7}}}});
   io::Json scaled = base;
   scaled.erase("rope_parameters");
   scaled.update({{"attention_bias", true},

@@ -44,16 +44,19 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "bamba"},     {"hidden_size", 32},
-                         {"intermediate_size", 48},   {"num_hidden_layers", 3},
-                         {"attn_layer_indices", {1}}, {"num_attention_heads", 4},
-                         {"num_key_value_heads", 2},  {"partial_rotary_factor", 0.5},
-                         {"vocab_size", 37},          {"max_position_embeddings", 64},
-                         {"rms_norm_eps", 1e-5},      {"rope_theta", 10000.0},
-                         {"mamba_n_heads", 8},        {"mamba_d_head", 8},
-                         {"mamba_n_groups", 1},       {"mamba_d_state", 6},
-                         {"mamba_d_conv", 4},         {"mamba_expand", 2},
-                         {"initializer_range", 0.3},  {"tie_word_embeddings", false}};
+  const io::Json base = small_config("bamba", {{"intermediate_size", 48},
+                                               {"num_hidden_layers", 3},
+                                               {"attn_layer_indices", {1}},
+                                               {"partial_rotary_factor", 0.5},
+                                               {"rope_theta", 10000.0},
+                                               {"mamba_n_heads", 8},
+                                               {"mamba_d_head", 8},
+                                               {"mamba_n_groups", 1},
+                                               {"mamba_d_state", 6},
+                                               {"mamba_d_conv", 4},
+                                               {"mamba_expand", 2},
+                                               {"initializer_range", 0.3},
+                                               {"tie_word_embeddings", false}});
   io::Json biased = base;
   biased.update({{"attn_layer_indices", {0, 1}},
                  {"mamba_n_groups", 2},

@@ -31,13 +31,12 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "cohere"},   {"hidden_size", 32},
-                         {"intermediate_size", 48},  {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4}, {"num_key_value_heads", 2},
-                         {"vocab_size", 37},         {"max_position_embeddings", 64},
-                         {"layer_norm_eps", 1e-5},   {"rms_norm_eps", 1e-5},
-                         {"rope_theta", 10000.0},    {"rope_interleaved", true},
-                         {"logit_scale", 0.25},      {"tie_word_embeddings", true}};
+  const io::Json base = small_config("cohere", {{"intermediate_size", 48},
+                                                {"layer_norm_eps", 1e-5},
+                                                {"rope_theta", 10000.0},
+                                                {"rope_interleaved", true},
+                                                {"logit_scale", 0.25},
+                                                {"tie_word_embeddings", true}});
   io::Json normed = base;
   normed["use_qk_norm"] = true;
   normed["attention_bias"] = true;

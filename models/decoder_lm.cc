@@ -55,6 +55,15 @@ nn::PlainMlpShape plain_mlp(const nn::DecoderConfig& config, bool bias) {
           .bias = bias};
 }
 
+io::Json small_config(std::string_view model_type, const io::Json& keys) {
+  io::Json config = {{"model_type", model_type},      {"hidden_size", 32},
+                     {"num_hidden_layers", 2},        {"num_attention_heads", 4},
+                     {"num_key_value_heads", 2},      {"vocab_size", 37},
+                     {"max_position_embeddings", 64}, {"rms_norm_eps", 1e-5}};
+  config.update(keys);
+  return config;
+}
+
 void require_silu(const io::Json& json, std::string_view part) {
   const std::string activation = io::get_string(json, "hidden_act", "silu");
   if (activation == "silu" || activation == "swish") return;

@@ -53,6 +53,10 @@ struct DecoderShape {
 nn::LayerShape plain_layer(const nn::DecoderConfig& config);
 // A feed-forward layer without a gate, of hidden_act, with biases if `bias` says so.
 nn::PlainMlpShape plain_mlp(const nn::DecoderConfig& config, bool bias);
+// For ModelDef::tiny_configs: `keys`, and where they say nothing else 2 layers, 32 wide, of 4
+// heads, 2 of them of keys; 37 tokens, contexts of 64.
+io::Json small_config(std::string_view model_type, const io::Json& keys);
+
 // Throws Error(kUnsupported) for another hidden_act than silu, which such parts of a model have.
 void require_silu(const io::Json& json, std::string_view part);
 // The latent attention of a config with kv_lora_rank and so on; scores are divided by the root of

@@ -59,33 +59,16 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "deepseek_v2"},
-                         {"hidden_size", 24},
-                         {"intermediate_size", 40},
-                         {"moe_intermediate_size", 16},
-                         {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4},
-                         {"num_key_value_heads", 4},
-                         {"head_dim", 4},
-                         {"q_lora_rank", nullptr},
-                         {"kv_lora_rank", 24},
-                         {"qk_nope_head_dim", 8},
-                         {"qk_rope_head_dim", 4},
-                         {"v_head_dim", 10},
-                         {"num_experts", 3},
-                         {"n_routed_experts", 3},
-                         {"num_experts_per_tok", 2},
-                         {"n_shared_experts", 1},
-                         {"routed_scaling_factor", 1.0},
-                         {"norm_topk_prob", false},
-                         {"topk_method", "greedy"},
-                         {"first_k_dense_replace", 1},
-                         {"mlp_only_layers", {0}},
-                         {"vocab_size", 37},
-                         {"max_position_embeddings", 64},
-                         {"rms_norm_eps", 1e-6},
-                         {"rope_theta", 1e4},
-                         {"rope_interleaved", true}};
+  const io::Json base = small_config(
+      "deepseek_v2",
+      {{"hidden_size", 24},        {"intermediate_size", 40}, {"moe_intermediate_size", 16},
+       {"num_key_value_heads", 4}, {"head_dim", 4},           {"q_lora_rank", nullptr},
+       {"kv_lora_rank", 24},       {"qk_nope_head_dim", 8},   {"qk_rope_head_dim", 4},
+       {"v_head_dim", 10},         {"num_experts", 3},        {"n_routed_experts", 3},
+       {"num_experts_per_tok", 2}, {"n_shared_experts", 1},   {"routed_scaling_factor", 1.0},
+       {"norm_topk_prob", false},  {"topk_method", "greedy"}, {"first_k_dense_replace", 1},
+       {"mlp_only_layers", {0}},   {"rms_norm_eps", 1e-6},    {"rope_theta", 1e4},
+       {"rope_interleaved", true}});
   io::Json grouped = base;
   grouped.update({{"topk_method", "group_limited_greedy"},
                   {"n_group", 3},

@@ -36,19 +36,12 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "ernie4_5"},
-                         {"hidden_size", 24},
-                         {"intermediate_size", 40},
-                         {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4},
-                         {"num_key_value_heads", 2},
-                         {"head_dim", 16},
-                         {"vocab_size", 37},
-                         {"max_position_embeddings", 64},
-                         {"rms_norm_eps", 1e-5},
-                         {"rope_theta", 5e5},
-                         {"rope_interleaved", true},
-                         {"tie_word_embeddings", true}};
+  const io::Json base = small_config("ernie4_5", {{"hidden_size", 24},
+                                                  {"intermediate_size", 40},
+                                                  {"head_dim", 16},
+                                                  {"rope_theta", 5e5},
+                                                  {"rope_interleaved", true},
+                                                  {"tie_word_embeddings", true}});
   io::Json biased = base;
   biased["use_bias"] = true;
   biased["tie_word_embeddings"] = false;

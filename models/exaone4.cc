@@ -42,12 +42,10 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "exaone4"},   {"hidden_size", 32},
-                         {"intermediate_size", 48},   {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4},  {"num_key_value_heads", 2},
-                         {"vocab_size", 37},          {"max_position_embeddings", 64},
-                         {"rms_norm_eps", 1e-5},      {"rope_theta", 1e6},
-                         {"sliding_window", nullptr}, {"tie_word_embeddings", true}};
+  const io::Json base = small_config("exaone4", {{"intermediate_size", 48},
+                                                 {"rope_theta", 1e6},
+                                                 {"sliding_window", nullptr},
+                                                 {"tie_word_embeddings", true}});
   io::Json hybrid = base;
   hybrid["sliding_window"] = 3;
   hybrid["layer_types"] = {"sliding_attention", "full_attention"};

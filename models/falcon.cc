@@ -47,13 +47,12 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "falcon"},     {"hidden_size", 32},
-                         {"intermediate_size", 48},    {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4},   {"num_key_value_heads", 1},
-                         {"vocab_size", 37},           {"max_position_embeddings", 64},
-                         {"layer_norm_epsilon", 1e-5}, {"rms_norm_eps", 1e-5},
-                         {"rope_theta", 10000.0},      {"tie_word_embeddings", true},
-                         {"hidden_act", "gelu"}};
+  const io::Json base = small_config("falcon", {{"intermediate_size", 48},
+                                                {"num_key_value_heads", 1},
+                                                {"layer_norm_epsilon", 1e-5},
+                                                {"rope_theta", 10000.0},
+                                                {"tie_word_embeddings", true},
+                                                {"hidden_act", "gelu"}});
   io::Json grouped = base;
   grouped.update({{"new_decoder_architecture", true},
                   {"num_key_value_heads", 2},

@@ -62,20 +62,17 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json first = {{"model_type", "gemma"},
-                          {"hidden_size", 24},
-                          {"intermediate_size", 40},
-                          {"num_hidden_layers", 3},
-                          {"num_attention_heads", 4},
-                          {"num_key_value_heads", 1},
-                          {"head_dim", 16},
-                          {"vocab_size", 43},
-                          {"max_position_embeddings", 64},
-                          {"rms_norm_eps", 1e-6},
-                          {"rms_norm_offset", 1},
-                          {"rope_theta", 10000},
-                          {"hidden_act", "gelu_pytorch_tanh"},
-                          {"tie_word_embeddings", true}};
+  const io::Json first = small_config("gemma", {{"hidden_size", 24},
+                                                {"intermediate_size", 40},
+                                                {"num_hidden_layers", 3},
+                                                {"num_key_value_heads", 1},
+                                                {"head_dim", 16},
+                                                {"vocab_size", 43},
+                                                {"rms_norm_eps", 1e-6},
+                                                {"rms_norm_offset", 1},
+                                                {"rope_theta", 10000},
+                                                {"hidden_act", "gelu_pytorch_tanh"},
+                                                {"tie_word_embeddings", true}});
   io::Json second = first;
   second.update({{"model_type", "gemma2"},
                  {"query_pre_attn_scalar", 20},

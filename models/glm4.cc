@@ -23,20 +23,12 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "glm4"},
-                         {"hidden_size", 32},
-                         {"intermediate_size", 48},
-                         {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4},
-                         {"num_key_value_heads", 2},
-                         {"head_dim", 8},
-                         {"vocab_size", 37},
-                         {"max_position_embeddings", 64},
-                         {"rms_norm_eps", 1e-5},
-                         {"rope_theta", 10000.0},
-                         {"rope_interleaved", true},
-                         {"partial_rotary_factor", 0.5},
-                         {"attention_bias", true}};
+  const io::Json base = small_config("glm4", {{"intermediate_size", 48},
+                                              {"head_dim", 8},
+                                              {"rope_theta", 10000.0},
+                                              {"rope_interleaved", true},
+                                              {"partial_rotary_factor", 0.5},
+                                              {"attention_bias", true}});
   io::Json plain = base;
   plain["attention_bias"] = false;
   plain["partial_rotary_factor"] = 1.0;

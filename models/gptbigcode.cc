@@ -37,19 +37,12 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "gpt_bigcode"},
-                         {"hidden_size", 32},
-                         {"intermediate_size", 48},
-                         {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4},
-                         {"num_key_value_heads", 1},
-                         {"vocab_size", 37},
-                         {"max_position_embeddings", 64},
-                         {"layer_norm_epsilon", 1e-5},
-                         {"rms_norm_eps", 1e-5},
-                         {"multi_query", true},
-                         {"tie_word_embeddings", true},
-                         {"hidden_act", "gelu_pytorch_tanh"}};
+  const io::Json base = small_config("gpt_bigcode", {{"intermediate_size", 48},
+                                                     {"num_key_value_heads", 1},
+                                                     {"layer_norm_epsilon", 1e-5},
+                                                     {"multi_query", true},
+                                                     {"tie_word_embeddings", true},
+                                                     {"hidden_act", "gelu_pytorch_tanh"}});
   io::Json many = base;
   many.update({{"multi_query", false},
                {"num_key_value_heads", 4},

@@ -30,20 +30,13 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "gptj"},
-                         {"hidden_size", 32},
-                         {"intermediate_size", 48},
-                         {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4},
-                         {"num_key_value_heads", 4},
-                         {"vocab_size", 37},
-                         {"max_position_embeddings", 64},
-                         {"layer_norm_epsilon", 1e-5},
-                         {"rms_norm_eps", 1e-5},
-                         {"rope_theta", 10000.0},
-                         {"rope_interleaved", true},
-                         {"partial_rotary_factor", 0.5},
-                         {"hidden_act", "gelu_new"}};
+  const io::Json base = small_config("gptj", {{"intermediate_size", 48},
+                                              {"num_key_value_heads", 4},
+                                              {"layer_norm_epsilon", 1e-5},
+                                              {"rope_theta", 10000.0},
+                                              {"rope_interleaved", true},
+                                              {"partial_rotary_factor", 0.5},
+                                              {"hidden_act", "gelu_new"}});
   io::Json tied = base;
   tied["tie_word_embeddings"] = true;
   tied["partial_rotary_factor"] = 1.0;

@@ -29,13 +29,13 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "gpt_neox"}, {"hidden_size", 32},
-                         {"intermediate_size", 48},  {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4}, {"num_key_value_heads", 4},
-                         {"vocab_size", 37},         {"max_position_embeddings", 64},
-                         {"layer_norm_eps", 1e-5},   {"rms_norm_eps", 1e-5},
-                         {"rope_theta", 10000.0},    {"partial_rotary_factor", 0.5},
-                         {"attention_bias", true},   {"hidden_act", "gelu"}};
+  const io::Json base = small_config("gpt_neox", {{"intermediate_size", 48},
+                                                  {"num_key_value_heads", 4},
+                                                  {"layer_norm_eps", 1e-5},
+                                                  {"rope_theta", 10000.0},
+                                                  {"partial_rotary_factor", 0.5},
+                                                  {"attention_bias", true},
+                                                  {"hidden_act", "gelu"}});
   io::Json sequential = base;
   sequential.update({{"use_parallel_residual", false},
                      {"attention_bias", false},

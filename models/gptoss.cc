@@ -25,24 +25,18 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {
-      {"model_type", "gpt_oss"},
-      {"hidden_size", 32},
-      {"intermediate_size", 48},
-      {"num_local_experts", 4},
-      {"num_experts_per_tok", 2},
-      {"num_hidden_layers", 3},
-      {"num_attention_heads", 4},
-      {"num_key_value_heads", 2},
-      {"head_dim", 16},
-      {"vocab_size", 43},
-      {"max_position_embeddings", 64},
-      {"rms_norm_eps", 1e-5},
-      {"rope_theta", 150000},
-      {"attention_bias", true},
-      {"swiglu_limit", 7},
-      {"sliding_window", 3},
-      {"layer_types", {"sliding_attention", "full_attention", "sliding_attention"}}};
+  const io::Json base = small_config(
+      "gpt_oss", {{"intermediate_size", 48},
+                  {"num_local_experts", 4},
+                  {"num_experts_per_tok", 2},
+                  {"num_hidden_layers", 3},
+                  {"head_dim", 16},
+                  {"vocab_size", 43},
+                  {"rope_theta", 150000},
+                  {"attention_bias", true},
+                  {"swiglu_limit", 7},
+                  {"sliding_window", 3},
+                  {"layer_types", {"sliding_attention", "full_attention", "sliding_attention"}}});
   io::Json scaled = base;
   scaled["num_experts_per_tok"] = 3;
   scaled["swiglu_limit"] = 0.5;

@@ -186,21 +186,13 @@ std::vector<io::Json> tiny_hybrids(const io::Json& mixture) {
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "granite"},
-                         {"hidden_size", 32},
-                         {"intermediate_size", 48},
-                         {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4},
-                         {"num_key_value_heads", 2},
-                         {"vocab_size", 37},
-                         {"max_position_embeddings", 64},
-                         {"rms_norm_eps", 1e-5},
-                         {"rope_theta", 1e4},
-                         {"embedding_multiplier", 12.0},
-                         {"residual_multiplier", 0.22},
-                         {"attention_multiplier", 0.25},
-                         {"logits_scaling", 8.0},
-                         {"tie_word_embeddings", true}};
+  const io::Json base = small_config("granite", {{"intermediate_size", 48},
+                                                 {"rope_theta", 1e4},
+                                                 {"embedding_multiplier", 12.0},
+                                                 {"residual_multiplier", 0.22},
+                                                 {"attention_multiplier", 0.25},
+                                                 {"logits_scaling", 8.0},
+                                                 {"tie_word_embeddings", true}});
   io::Json biased = base;
   biased["rope_interleaved"] = true;
   biased["attention_bias"] = true;

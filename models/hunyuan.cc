@@ -31,20 +31,14 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {
-      {"model_type", "hunyuan_v1_dense"},
-      {"hidden_size", 24},
-      {"intermediate_size", 40},
-      {"num_hidden_layers", 2},
-      {"num_attention_heads", 4},
-      {"num_key_value_heads", 2},
-      {"head_dim", 16},
-      {"vocab_size", 37},
-      {"max_position_embeddings", 64},
-      {"rms_norm_eps", 1e-5},
-      {"rope_theta", 1e4},
-      {"rope_scaling", {{"rope_type", "dynamic"}, {"alpha", 1000.0}, {"factor", 1.0}}},
-      {"tie_word_embeddings", true}};
+  const io::Json base = small_config(
+      "hunyuan_v1_dense",
+      {{"hidden_size", 24},
+       {"intermediate_size", 40},
+       {"head_dim", 16},
+       {"rope_theta", 1e4},
+       {"rope_scaling", {{"rope_type", "dynamic"}, {"alpha", 1000.0}, {"factor", 1.0}}},
+       {"tie_word_embeddings", true}});
   io::Json biased = base;
   biased["attention_bias"] = true;
   biased["tie_word_embeddings"] = false;

@@ -112,21 +112,14 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "lfm2"},
-                         {"hidden_size", 32},
-                         {"intermediate_size", 48},
-                         {"block_auto_adjust_ff_dim", false},
-                         {"num_hidden_layers", 3},
-                         {"num_attention_heads", 4},
-                         {"num_key_value_heads", 2},
-                         {"conv_L_cache", 3},
-                         {"layer_types", {"conv", "full_attention", "conv"}},
-                         {"vocab_size", 37},
-                         {"max_position_embeddings", 64},
-                         {"norm_eps", 1e-5},
-                         {"rms_norm_eps", 1e-5},
-                         {"rope_theta", 1e6},
-                         {"tie_word_embeddings", true}};
+  const io::Json base = small_config("lfm2", {{"intermediate_size", 48},
+                                              {"block_auto_adjust_ff_dim", false},
+                                              {"num_hidden_layers", 3},
+                                              {"conv_L_cache", 3},
+                                              {"layer_types", {"conv", "full_attention", "conv"}},
+                                              {"norm_eps", 1e-5},
+                                              {"rope_theta", 1e6},
+                                              {"tie_word_embeddings", true}});
   io::Json biased = base;
   biased["conv_bias"] = true;
   biased["conv_L_cache"] = 4;

@@ -25,11 +25,7 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "llama"},    {"hidden_size", 32},
-                         {"intermediate_size", 48},  {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4}, {"num_key_value_heads", 2},
-                         {"vocab_size", 37},         {"max_position_embeddings", 64},
-                         {"rms_norm_eps", 1e-5},     {"rope_theta", 10000.0}};
+  const io::Json base = small_config("llama", {{"intermediate_size", 48}, {"rope_theta", 10000.0}});
   io::Json tied = base, llama3 = base, mistral = base, biased = base, ministral = base;
   tied["tie_word_embeddings"] = true;
   tied["rope_interleaved"] = true;

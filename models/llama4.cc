@@ -58,14 +58,18 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {
-      {"model_type", "llama4_text"}, {"hidden_size", 24},      {"intermediate_size", 16},
-      {"intermediate_size_mlp", 48}, {"num_hidden_layers", 2}, {"num_attention_heads", 4},
-      {"num_key_value_heads", 2},    {"head_dim", 8},          {"num_local_experts", 2},
-      {"num_experts_per_tok", 1},    {"vocab_size", 37},       {"max_position_embeddings", 64},
-      {"rms_norm_eps", 1e-5},        {"rope_theta", 5e5},      {"rope_interleaved", true},
-      {"no_rope_layers", {1, 0}},    {"floor_scale", 3},       {"attn_scale", 0.4},
-      {"attention_chunk_size", 5}};
+  const io::Json base = small_config("llama4_text", {{"hidden_size", 24},
+                                                     {"intermediate_size", 16},
+                                                     {"intermediate_size_mlp", 48},
+                                                     {"head_dim", 8},
+                                                     {"num_local_experts", 2},
+                                                     {"num_experts_per_tok", 1},
+                                                     {"rope_theta", 5e5},
+                                                     {"rope_interleaved", true},
+                                                     {"no_rope_layers", {1, 0}},
+                                                     {"floor_scale", 3},
+                                                     {"attn_scale", 0.4},
+                                                     {"attention_chunk_size", 5}});
   io::Json other = base;
   other.update({{"num_hidden_layers", 4},
                 {"hidden_size", 32},

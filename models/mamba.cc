@@ -37,21 +37,15 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "mamba"},
-                         {"hidden_size", 32},
-                         {"intermediate_size", 64},
-                         {"num_hidden_layers", 2},
-                         {"num_attention_heads", 1},
-                         {"num_key_value_heads", 1},
-                         {"vocab_size", 37},
-                         {"max_position_embeddings", 64},
-                         {"layer_norm_epsilon", 1e-5},
-                         {"rms_norm_eps", 1e-5},
-                         {"state_size", 6},
-                         {"time_step_rank", 2},
-                         {"conv_kernel", 4},
-                         {"initializer_range", 0.3},
-                         {"tie_word_embeddings", true}};
+  const io::Json base = small_config("mamba", {{"intermediate_size", 64},
+                                               {"num_attention_heads", 1},
+                                               {"num_key_value_heads", 1},
+                                               {"layer_norm_epsilon", 1e-5},
+                                               {"state_size", 6},
+                                               {"time_step_rank", 2},
+                                               {"conv_kernel", 4},
+                                               {"initializer_range", 0.3},
+                                               {"tie_word_embeddings", true}});
   io::Json falcon = base;
   falcon.update({{"model_type", "falcon_mamba"},
                  {"intermediate_size", 40},

@@ -36,25 +36,19 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "mamba2"},
-                         {"hidden_size", 32},
-                         {"intermediate_size", 64},
-                         {"num_hidden_layers", 2},
-                         {"num_attention_heads", 1},
-                         {"num_key_value_heads", 1},
-                         {"vocab_size", 37},
-                         {"max_position_embeddings", 64},
-                         {"layer_norm_epsilon", 1e-5},
-                         {"rms_norm_eps", 1e-5},
-                         {"rope_theta", 10000.0},
-                         {"num_heads", 8},
-                         {"head_dim", 8},
-                         {"n_groups", 2},
-                         {"state_size", 6},
-                         {"conv_kernel", 4},
-                         {"expand", 2},
-                         {"initializer_range", 0.3},
-                         {"tie_word_embeddings", false}};
+  const io::Json base = small_config("mamba2", {{"intermediate_size", 64},
+                                                {"num_attention_heads", 1},
+                                                {"num_key_value_heads", 1},
+                                                {"layer_norm_epsilon", 1e-5},
+                                                {"rope_theta", 10000.0},
+                                                {"num_heads", 8},
+                                                {"head_dim", 8},
+                                                {"n_groups", 2},
+                                                {"state_size", 6},
+                                                {"conv_kernel", 4},
+                                                {"expand", 2},
+                                                {"initializer_range", 0.3},
+                                                {"tie_word_embeddings", false}});
   io::Json biased = base;
   biased.update({{"use_bias", true},
                  {"use_conv_bias", false},

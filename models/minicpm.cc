@@ -35,13 +35,13 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "minicpm"},  {"hidden_size", 32},
-                         {"intermediate_size", 48},  {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4}, {"num_key_value_heads", 4},
-                         {"vocab_size", 37},         {"max_position_embeddings", 64},
-                         {"rms_norm_eps", 1e-5},     {"rope_theta", 10000.0},
-                         {"scale_emb", 3},           {"scale_depth", 1.4},
-                         {"dim_model_base", 16},     {"tie_word_embeddings", true}};
+  const io::Json base = small_config("minicpm", {{"intermediate_size", 48},
+                                                 {"num_key_value_heads", 4},
+                                                 {"rope_theta", 10000.0},
+                                                 {"scale_emb", 3},
+                                                 {"scale_depth", 1.4},
+                                                 {"dim_model_base", 16},
+                                                 {"tie_word_embeddings", true}});
   io::Json fourth = base;
   fourth.update({{"num_key_value_heads", 2},
                  {"rope_interleaved", true},

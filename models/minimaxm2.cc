@@ -45,12 +45,13 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {
-      {"model_type", "minimax_m2"},   {"hidden_size", 32},        {"intermediate_size", 16},
-      {"num_local_experts", 4},       {"num_experts_per_tok", 2}, {"num_hidden_layers", 2},
-      {"num_attention_heads", 4},     {"num_key_value_heads", 2}, {"head_dim", 16},
-      {"partial_rotary_factor", 0.5}, {"vocab_size", 37},         {"max_position_embeddings", 64},
-      {"rms_norm_eps", 1e-6},         {"rope_theta", 5e6}};
+  const io::Json base = small_config("minimax_m2", {{"intermediate_size", 16},
+                                                    {"num_local_experts", 4},
+                                                    {"num_experts_per_tok", 2},
+                                                    {"head_dim", 16},
+                                                    {"partial_rotary_factor", 0.5},
+                                                    {"rms_norm_eps", 1e-6},
+                                                    {"rope_theta", 5e6}});
   io::Json whole = base;
   whole.update({{"partial_rotary_factor", 1.0}, {"num_experts_per_tok", 3}});
   return {base, whole};

@@ -17,11 +17,10 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {
-      {"model_type", "mixtral"},       {"hidden_size", 32},        {"intermediate_size", 48},
-      {"num_local_experts", 3},        {"num_experts_per_tok", 2}, {"num_hidden_layers", 2},
-      {"num_attention_heads", 4},      {"num_key_value_heads", 2}, {"vocab_size", 37},
-      {"max_position_embeddings", 64}, {"rms_norm_eps", 1e-5},     {"rope_theta", 1e6}};
+  const io::Json base = small_config("mixtral", {{"intermediate_size", 48},
+                                                 {"num_local_experts", 3},
+                                                 {"num_experts_per_tok", 2},
+                                                 {"rope_theta", 1e6}});
   io::Json windowed = base;
   windowed["sliding_window"] = 3;
   return {base, windowed};

@@ -54,18 +54,11 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "mpt"},
-                         {"hidden_size", 32},
-                         {"intermediate_size", 128},
-                         {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4},
-                         {"num_key_value_heads", 4},
-                         {"vocab_size", 37},
-                         {"max_position_embeddings", 64},
-                         {"layer_norm_epsilon", 1e-5},
-                         {"rms_norm_eps", 1e-5},
-                         {"tie_word_embeddings", true},
-                         {"hidden_act", "gelu"}};
+  const io::Json base = small_config("mpt", {{"intermediate_size", 128},
+                                             {"num_key_value_heads", 4},
+                                             {"layer_norm_epsilon", 1e-5},
+                                             {"tie_word_embeddings", true},
+                                             {"hidden_act", "gelu"}});
   io::Json other = base;
   other.update({{"num_attention_heads", 6},
                 {"num_key_value_heads", 6},

@@ -28,12 +28,12 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "nanochat"}, {"hidden_size", 32},
-                         {"intermediate_size", 48},  {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4}, {"num_key_value_heads", 4},
-                         {"vocab_size", 37},         {"max_position_embeddings", 64},
-                         {"rms_norm_eps", 1e-6},     {"rope_theta", 10000.0},
-                         {"hidden_act", "relu2"},    {"final_logit_softcapping", 15.0}};
+  const io::Json base = small_config("nanochat", {{"intermediate_size", 48},
+                                                  {"num_key_value_heads", 4},
+                                                  {"rms_norm_eps", 1e-6},
+                                                  {"rope_theta", 10000.0},
+                                                  {"hidden_act", "relu2"},
+                                                  {"final_logit_softcapping", 15.0}});
   io::Json other = base;
   other.update({{"num_key_value_heads", 2},
                 {"attention_bias", true},

@@ -23,21 +23,13 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "nemotron"},
-                         {"hidden_size", 32},
-                         {"intermediate_size", 48},
-                         {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4},
-                         {"num_key_value_heads", 2},
-                         {"head_dim", 12},
-                         {"vocab_size", 37},
-                         {"max_position_embeddings", 64},
-                         {"norm_eps", 1e-5},
-                         {"rms_norm_eps", 1e-5},
-                         {"rope_theta", 10000.0},
-                         {"partial_rotary_factor", 0.5},
-                         {"hidden_act", "relu2"},
-                         {"rms_norm_offset", 1}};
+  const io::Json base = small_config("nemotron", {{"intermediate_size", 48},
+                                                  {"head_dim", 12},
+                                                  {"norm_eps", 1e-5},
+                                                  {"rope_theta", 10000.0},
+                                                  {"partial_rotary_factor", 0.5},
+                                                  {"hidden_act", "relu2"},
+                                                  {"rms_norm_offset", 1}});
   io::Json from_gguf = base;
   from_gguf["rms_norm_offset"] = 0;
   from_gguf["attention_bias"] = true;

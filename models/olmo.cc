@@ -18,11 +18,8 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "olmo"},     {"hidden_size", 32},
-                         {"intermediate_size", 48},  {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4}, {"num_key_value_heads", 4},
-                         {"vocab_size", 37},         {"max_position_embeddings", 64},
-                         {"rms_norm_eps", 1e-5},     {"rope_theta", 10000.0}};
+  const io::Json base = small_config(
+      "olmo", {{"intermediate_size", 48}, {"num_key_value_heads", 4}, {"rope_theta", 10000.0}});
   io::Json clipped = base;
   clipped.update({{"clip_qkv", 0.5},
                   {"num_key_value_heads", 2},

@@ -27,11 +27,8 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "olmo2"},    {"hidden_size", 32},
-                         {"intermediate_size", 48},  {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4}, {"num_key_value_heads", 2},
-                         {"vocab_size", 37},         {"max_position_embeddings", 64},
-                         {"rms_norm_eps", 1e-6},     {"rope_theta", 5e5}};
+  const io::Json base = small_config(
+      "olmo2", {{"intermediate_size", 48}, {"rms_norm_eps", 1e-6}, {"rope_theta", 5e5}});
   io::Json third = base;
   third["model_type"] = "olmo3";
   third["sliding_window"] = 3;

@@ -20,12 +20,10 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "olmoe"},    {"hidden_size", 32},
-                         {"intermediate_size", 16},  {"num_experts", 4},
-                         {"num_experts_per_tok", 2}, {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4}, {"num_key_value_heads", 2},
-                         {"vocab_size", 37},         {"max_position_embeddings", 64},
-                         {"rms_norm_eps", 1e-5},     {"rope_theta", 10000.0}};
+  const io::Json base = small_config("olmoe", {{"intermediate_size", 16},
+                                               {"num_experts", 4},
+                                               {"num_experts_per_tok", 2},
+                                               {"rope_theta", 10000.0}});
   io::Json normalized = base;
   normalized["norm_topk_prob"] = true;
   normalized["attention_bias"] = true;

@@ -42,22 +42,16 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "olmo_hybrid"},
-                         {"hidden_size", 32},
-                         {"intermediate_size", 48},
-                         {"num_hidden_layers", 2},
-                         {"layer_types", {"linear_attention", "full_attention"}},
-                         {"num_attention_heads", 4},
-                         {"num_key_value_heads", 2},
-                         {"vocab_size", 37},
-                         {"max_position_embeddings", 64},
-                         {"rms_norm_eps", 1e-6},
-                         {"linear_num_key_heads", 2},
-                         {"linear_num_value_heads", 2},
-                         {"linear_key_head_dim", 6},
-                         {"linear_value_head_dim", 12},
-                         {"linear_conv_kernel_dim", 4},
-                         {"rope_theta", 5e5}};
+  const io::Json base =
+      small_config("olmo_hybrid", {{"intermediate_size", 48},
+                                   {"layer_types", {"linear_attention", "full_attention"}},
+                                   {"rms_norm_eps", 1e-6},
+                                   {"linear_num_key_heads", 2},
+                                   {"linear_num_value_heads", 2},
+                                   {"linear_key_head_dim", 6},
+                                   {"linear_value_head_dim", 12},
+                                   {"linear_conv_kernel_dim", 4},
+                                   {"rope_theta", 5e5}});
   io::Json still = base;
   still.update({{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", nullptr}}},
                 {"num_hidden_layers", 3},

@@ -51,12 +51,10 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "opt"},        {"hidden_size", 32},
-                         {"intermediate_size", 48},    {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4},   {"num_key_value_heads", 4},
-                         {"vocab_size", 37},           {"max_position_embeddings", 64},
-                         {"rms_norm_eps", 1e-5},       {"hidden_act", "relu"},
-                         {"tie_word_embeddings", true}};
+  const io::Json base = small_config("opt", {{"intermediate_size", 48},
+                                             {"num_key_value_heads", 4},
+                                             {"hidden_act", "relu"},
+                                             {"tie_word_embeddings", true}});
   io::Json plain = base;
   plain.update({{"enable_bias", false},
                 {"layer_norm_elementwise_affine", false},

@@ -20,11 +20,7 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "phi3"},     {"hidden_size", 32},
-                         {"intermediate_size", 48},  {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4}, {"num_key_value_heads", 2},
-                         {"vocab_size", 37},         {"max_position_embeddings", 64},
-                         {"rms_norm_eps", 1e-5},     {"rope_theta", 10000.0}};
+  const io::Json base = small_config("phi3", {{"intermediate_size", 48}, {"rope_theta", 10000.0}});
   io::Json longer = base;
   longer["sliding_window"] = 3;
   longer["partial_rotary_factor"] = 0.75;

@@ -21,12 +21,14 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "qwen2"},      {"hidden_size", 28},
-                         {"intermediate_size", 40},    {"num_hidden_layers", 2},
-                         {"num_attention_heads", 7},   {"num_key_value_heads", 1},
-                         {"vocab_size", 41},           {"max_position_embeddings", 64},
-                         {"rms_norm_eps", 1e-6},       {"rope_theta", 1e6},
-                         {"tie_word_embeddings", true}};
+  const io::Json base = small_config("qwen2", {{"hidden_size", 28},
+                                               {"intermediate_size", 40},
+                                               {"num_attention_heads", 7},
+                                               {"num_key_value_heads", 1},
+                                               {"vocab_size", 41},
+                                               {"rms_norm_eps", 1e-6},
+                                               {"rope_theta", 1e6},
+                                               {"tie_word_embeddings", true}});
   io::Json windowed = base;
   windowed["sliding_window"] = 3;
   windowed["max_window_layers"] = 1;

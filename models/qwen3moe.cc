@@ -36,13 +36,15 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "qwen3_moe"}, {"hidden_size", 24},
-                         {"intermediate_size", 40},   {"moe_intermediate_size", 16},
-                         {"num_experts", 3},          {"num_experts_per_tok", 2},
-                         {"num_hidden_layers", 2},    {"num_attention_heads", 4},
-                         {"num_key_value_heads", 2},  {"head_dim", 16},
-                         {"vocab_size", 43},          {"max_position_embeddings", 64},
-                         {"rms_norm_eps", 1e-6},      {"rope_theta", 1e6}};
+  const io::Json base = small_config("qwen3_moe", {{"hidden_size", 24},
+                                                   {"intermediate_size", 40},
+                                                   {"moe_intermediate_size", 16},
+                                                   {"num_experts", 3},
+                                                   {"num_experts_per_tok", 2},
+                                                   {"head_dim", 16},
+                                                   {"vocab_size", 43},
+                                                   {"rms_norm_eps", 1e-6},
+                                                   {"rope_theta", 1e6}});
   io::Json mixed = base;
   mixed["norm_topk_prob"] = true;
   mixed["num_hidden_layers"] = 3;

@@ -22,12 +22,12 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "smollm3"},  {"hidden_size", 32},
-                         {"intermediate_size", 48},  {"num_hidden_layers", 4},
-                         {"num_attention_heads", 4}, {"num_key_value_heads", 2},
-                         {"vocab_size", 37},         {"max_position_embeddings", 64},
-                         {"rms_norm_eps", 1e-6},     {"rope_theta", 5e6},
-                         {"rope_interleaved", true}, {"tie_word_embeddings", true}};
+  const io::Json base = small_config("smollm3", {{"intermediate_size", 48},
+                                                 {"num_hidden_layers", 4},
+                                                 {"rms_norm_eps", 1e-6},
+                                                 {"rope_theta", 5e6},
+                                                 {"rope_interleaved", true},
+                                                 {"tie_word_embeddings", true}});
   io::Json listed = base;
   listed["num_hidden_layers"] = 2;
   listed["no_rope_layers"] = {0, 1};

@@ -28,13 +28,11 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "stablelm"}, {"hidden_size", 32},
-                         {"intermediate_size", 48},  {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4}, {"num_key_value_heads", 2},
-                         {"vocab_size", 37},         {"max_position_embeddings", 64},
-                         {"layer_norm_eps", 1e-5},   {"rms_norm_eps", 1e-5},
-                         {"rope_theta", 10000.0},    {"partial_rotary_factor", 0.5},
-                         {"use_qkv_bias", true}};
+  const io::Json base = small_config("stablelm", {{"intermediate_size", 48},
+                                                  {"layer_norm_eps", 1e-5},
+                                                  {"rope_theta", 10000.0},
+                                                  {"partial_rotary_factor", 0.5},
+                                                  {"use_qkv_bias", true}});
   io::Json parallel = base;
   parallel.update({{"use_parallel_residual", true},
                    {"use_qkv_bias", false},

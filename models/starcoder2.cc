@@ -24,19 +24,11 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
 }
 
 std::vector<io::Json> tiny_configs() {
-  const io::Json base = {{"model_type", "starcoder2"},
-                         {"hidden_size", 32},
-                         {"intermediate_size", 48},
-                         {"num_hidden_layers", 2},
-                         {"num_attention_heads", 4},
-                         {"num_key_value_heads", 2},
-                         {"vocab_size", 37},
-                         {"max_position_embeddings", 64},
-                         {"norm_epsilon", 1e-5},
-                         {"rms_norm_eps", 1e-5},
-                         {"rope_theta", 1e5},
-                         {"tie_word_embeddings", true},
-                         {"hidden_act", "gelu_pytorch_tanh"}};
+  const io::Json base = small_config("starcoder2", {{"intermediate_size", 48},
+                                                    {"norm_epsilon", 1e-5},
+                                                    {"rope_theta", 1e5},
+                                                    {"tie_word_embeddings", true},
+                                                    {"hidden_act", "gelu_pytorch_tanh"}});
   io::Json windowed = base;
   windowed["sliding_window"] = 3;
   windowed["use_bias"] = false;
