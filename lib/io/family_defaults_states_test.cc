@@ -200,7 +200,7 @@ TEST_CASE(
   CHECK(linear["linear_conv_kernel_dim"] == 3);
   CHECK(linear["max_position_embeddings"] == 77);
   CHECK(linear["num_experts_per_tok"] == 2);
-  CHECK(linear["mlp_only_layers"] == Json({0}));
+  CHECK(linear["mlp_only_layers"] == Json::array({0}));
   CHECK(kimi("")["layer_types"] == Json({"linear_attention"}));
   for (const char* wrong : {"[0]", "[99]", "[\"1\"]"}) {
     const std::string message = lumen::testing::refusal(ErrorKind::kMalformed, [&] {
