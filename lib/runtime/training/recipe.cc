@@ -364,7 +364,8 @@ class Reader {
         list = Json::array({list});
       }
       if (!list.is_array()) {
-        fail_at(name, str(name, ": expected tables [[", name, "]], found ", io::describe(&list)));
+        fail_at(name, str(name, ": expected tables, found ", io::describe(&list),
+                          "; give the keys of each below a line [[", name, "]]"));
       }
     }
   }

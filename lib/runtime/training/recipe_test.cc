@@ -245,6 +245,10 @@ TEST_CASE("--set overrides with the same checks") {
   CHECK(contains(error_of(kMinimal, {"optimizer.groups=[{match=\"x\", lr=1}]"}, ErrorKind::kUsage),
                  "--set optimizer.groups[0].lr: "));
 
+  CHECK(contains(error_of("[data]\ntrain = \"b.txt\"\n", {}),
+                 "data.train: expected tables, found the string 'b.txt'; give the keys of each "
+                 "below a line [[data.train]]"));
+
   const auto usage = [](const std::string& text) {
     return error_of(kMinimal, {text}, ErrorKind::kUsage);
   };
