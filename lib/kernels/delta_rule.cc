@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lib/base/round_up.h"
+#include "lib/kernels/row_blocks.h"
 #include "lib/kernels/simd/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -138,13 +139,6 @@ int64_t thread_floats(int64_t key_dim) {
   return (key_dim + 1) * kMostColumns;
 }
 
-void copy_columns(const float* from, int64_t from_stride, int64_t rows, int64_t columns, float* to,
-                  int64_t to_stride) {
-  for (int64_t i = 0; i < rows; ++i) {
-    std::copy_n(from + i * from_stride, columns, to + i * to_stride);
-  }
-}
-
 }  // namespace
 
 size_t delta_rule_workspace_bytes(int64_t key_dim, int threads) {
@@ -169,8 +163,8 @@ void delta_rule(ThreadPool& pool, const DeltaRuleArgs& a) {
       if (begins || columns < strip) std::fill_n(state, a.key_dim * strip, 0.0f);
       if (!begins) {
         const int64_t row = a.slots ? a.slots[b] : b;
-        copy_columns(a.before + (row * a.heads + h) * matrix + column, a.value_dim, a.key_dim,
-                     columns, state, strip);
+        copy_rows(a.before + (row * a.heads + h) * matrix + column, a.value_dim, a.key_dim, columns,
+                  state, strip);
       }
       const auto rows_of = [&](const DeltaRows& x, int64_t head, int64_t first) {
         return DeltaRows{x.at(b, 0, head) + first, 0, x.token_stride, 0};
@@ -189,8 +183,8 @@ void delta_rule(ThreadPool& pool, const DeltaRuleArgs& a) {
            .out_stride = a.heads * a.value_dim,
            .state = state,
            .row = state + a.key_dim * strip});
-      copy_columns(state, strip, a.key_dim, columns, a.after + (b * a.heads + h) * matrix + column,
-                   a.value_dim);
+      copy_rows(state, strip, a.key_dim, columns, a.after + (b * a.heads + h) * matrix + column,
+                a.value_dim);
     }
   });
 }

@@ -1,5 +1,5 @@
-// How rows are shared out, and summed in blocks whose number does not depend on the threads.
-// Private to this room.
+// How rows are shared out, copied, and summed in blocks whose number does not depend on the
+// threads. Private to this room.
 #pragma once
 
 #include <algorithm>
@@ -23,6 +23,14 @@ inline int64_t rows_per_block(int64_t rows) {
 }
 inline int64_t row_blocks(int64_t rows) {
   return divide_up(rows, rows_per_block(rows));
+}
+
+// The first `columns` of each row.
+inline void copy_rows(const float* from, int64_t from_stride, int64_t rows, int64_t columns,
+                      float* to, int64_t to_stride) {
+  for (int64_t i = 0; i < rows; ++i) {
+    std::copy_n(from + i * from_stride, columns, to + i * to_stride);
+  }
 }
 
 }  // namespace lumen::kernels

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lib/base/round_up.h"
+#include "lib/kernels/row_blocks.h"
 #include "lib/kernels/simd/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -102,13 +103,6 @@ int64_t scan_thread_floats(int64_t state) {
   return (2 * state + 3) * kMostScanColumns;
 }
 
-void copy_scan_columns(const float* from, int64_t from_stride, int64_t rows, int64_t columns,
-                       float* to, int64_t to_stride) {
-  for (int64_t i = 0; i < rows; ++i) {
-    std::copy_n(from + i * from_stride, columns, to + i * to_stride);
-  }
-}
-
 }  // namespace
 
 size_t selective_scan_workspace_bytes(int64_t state, int threads) {
@@ -131,11 +125,10 @@ void selective_scan(ThreadPool& pool, const SelectiveScanArgs& a) {
       const int64_t columns = std::min(strip, a.channels - first);
       const bool begins = a.before == nullptr || a.position[b * a.position_stride] == 0;
       std::fill_n(kept, 2 * a.state * strip, 0.0f);
-      copy_scan_columns(a.rates + first, a.channels, a.state, columns, rates, strip);
+      copy_rows(a.rates + first, a.channels, a.state, columns, rates, strip);
       if (!begins) {
         const int64_t row = a.slots ? a.slots[b] : b;
-        copy_scan_columns(a.before + row * matrix + first, a.channels, a.state, columns, kept,
-                          strip);
+        copy_rows(a.before + row * matrix + first, a.channels, a.state, columns, kept, strip);
       }
       const auto rows_of = [&](const ScanRows& x, int64_t offset) {
         return ScanRows{x.at(b, 0) + offset, 0, x.token_stride};
@@ -152,7 +145,7 @@ void selective_scan(ThreadPool& pool, const SelectiveScanArgs& a) {
            .out_stride = a.channels,
            .kept = kept,
            .rows = rates + a.state * strip});
-      copy_scan_columns(kept, strip, a.state, columns, a.after + b * matrix + first, a.channels);
+      copy_rows(kept, strip, a.state, columns, a.after + b * matrix + first, a.channels);
     }
   });
 }

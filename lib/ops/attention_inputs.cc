@@ -48,6 +48,18 @@ Tensor int_pair(int32_t first, int32_t second) {
   return graph::constant(Array::from(std::span<const int32_t>(values), {2}));
 }
 
+void require_states(const Node& node, size_t first, const Shape& of_row, const char* names,
+                    int64_t batch) {
+  const Node& before = *node.inputs[first];
+  Shape wanted = {before.shape.rank() > 0 ? before.shape[0] : 0};
+  for (int axis = 0; axis < of_row.rank(); ++axis) wanted.push_back(of_row[axis]);
+  if (before.dtype != DType::kF32 || !(before.shape == wanted)) {
+    shape_error(node, str("the states must be float32 [rows, ", names, "]"));
+  }
+  require_position(node, *node.inputs[first + 1], batch);
+  require_cache_rows(node, first + 2, before.shape[0], batch);
+}
+
 void check_slots(const Operand& slots, int64_t rows) {
   for (int64_t b = 0; b < slots.shape[0]; ++b) {
     const int32_t slot = slots.as<const int32_t>()[b];

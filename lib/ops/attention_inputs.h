@@ -1,8 +1,9 @@
-// The inputs that rope, kv_append and the attention operations share: how they are checked, and
-// what meanings make of them. Private to this room.
+// The inputs that rope, kv_append, the attention operations and recurrences share: how they are
+// checked, and what meanings make of them. Private to this room.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "lib/graph/node.h"
 #include "lib/graph/tensor.h"
@@ -20,6 +21,31 @@ void require_cache_rows(const graph::Node& node, size_t inputs, int64_t cache_ro
 
 // Aborts unless all slots are in [0, rows).
 void check_slots(const graph::Operand& slots, int64_t rows);
+
+// Of a recurrence that goes on the inputs from `first` on are the states before it, float32 [rows,
+// …] with a last part as in `of_row`, the position, and slots or not. Throws the error of
+// shape_error otherwise, which calls the extents `names`.
+void require_states(const graph::Node& node, size_t first, const Shape& of_row, const char* names,
+                    int64_t batch);
+
+// Those inputs in the form of kernels, and from the options of an operation.
+template <class Args>
+void read_states(const graph::KernelCall& call, size_t first, Args& args) {
+  const graph::Operand &before = call.inputs[first], &position = call.inputs[first + 1];
+  args.before = before.as<const float>();
+  args.position = position.as<const int32_t>();
+  args.position_stride = position.shape[0] == 1 ? 0 : 1;
+  if (call.inputs.size() == first + 2) return;
+  check_slots(call.inputs.back(), before.shape[0]);
+  args.slots = call.inputs.back().as<const int32_t>();
+}
+template <class Options>
+void append_states(const Options& options, std::vector<graph::Tensor>& inputs) {
+  if (!options.before.defined() && !options.position.defined()) return;
+  inputs.push_back(options.before);
+  inputs.push_back(options.position);
+  if (options.slots.defined()) inputs.push_back(options.slots);
+}
 
 // Of a node whose inputs begin with q [batch, tokens, heads, dim], k and v [batch, kv_heads,
 // positions, dim] and the position: checks these, and gives the type of q.

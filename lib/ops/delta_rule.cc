@@ -89,14 +89,8 @@ Sizes checked_sizes(const Node& node) {
 graph::TypedShape infer_delta_rule(const Node& node) {
   const Sizes sizes = checked_sizes(node);
   if (has_states(std::span(node.inputs))) {
-    const Node& before = *node.inputs[kWithoutStates];
-    const Shape wanted = {before.shape.rank() == 4 ? before.shape[0] : 0, sizes.heads,
-                          sizes.key_dim, sizes.value_dim};
-    if (before.dtype != DType::kF32 || !(before.shape == wanted)) {
-      shape_error(node, "the states must be float32 [rows, heads, key_dim, value_dim]");
-    }
-    require_position(node, *node.inputs[kWithoutStates + 1], sizes.batch);
-    require_cache_rows(node, kWithoutStates + 2, before.shape[0], sizes.batch);
+    require_states(node, kWithoutStates, {sizes.heads, sizes.key_dim, sizes.value_dim},
+                   "heads, key_dim, value_dim", sizes.batch);
   }
   return {DType::kF32, {sizes.out.elements() + sizes.state.elements()}};
 }
@@ -131,15 +125,7 @@ void run_delta_rule(const KernelCall& call) {
   args.out = call.output.as<float>();
   args.after = args.out + sizes.out.elements();
   if (has_states(std::span<const Operand>(call.inputs))) {
-    const Operand &before = call.inputs[kWithoutStates],
-                  &position = call.inputs[kWithoutStates + 1];
-    args.before = before.as<const float>();
-    args.position = position.as<const int32_t>();
-    args.position_stride = position.shape[0] == 1 ? 0 : 1;
-    if (call.inputs.size() > kWithoutStates + 2) {
-      check_slots(call.inputs.back(), before.shape[0]);
-      args.slots = call.inputs.back().as<const int32_t>();
-    }
+    read_states(call, kWithoutStates, args);
   }
   kernels::delta_rule(*call.pool, args);
 }
@@ -420,11 +406,7 @@ DeltaRuleResult gated_delta_rule(const Tensor& q, const Tensor& k, const Tensor&
                                  const Tensor& decay, const Tensor& beta,
                                  const DeltaRuleOptions& options) {
   std::vector<Tensor> inputs = {q, k, v, decay, beta};
-  if (options.before.defined() || options.position.defined()) {
-    inputs.push_back(options.before);
-    inputs.push_back(options.position);
-    if (options.slots.defined()) inputs.push_back(options.slots);
-  }
+  append_states(options, inputs);
   const Tensor all =
       record(kGatedDeltaRule, inputs,
              {{"tiled", int64_t{options.tiled}}, {"corrects", int64_t{options.corrects}}});

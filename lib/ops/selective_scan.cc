@@ -63,14 +63,8 @@ bool goes_on(size_t inputs) {
 graph::TypedShape infer_selective_scan(const Node& node) {
   const ScanSizes sizes = checked_scan_sizes(node);
   if (goes_on(node.inputs.size())) {
-    const Node& before = *node.inputs[kScanWithoutStates];
-    const Shape wanted = {before.shape.rank() == 4 ? before.shape[0] : 0, 1, sizes.state,
-                          sizes.channels};
-    if (before.dtype != DType::kF32 || !(before.shape == wanted)) {
-      shape_error(node, "the states must be float32 [rows, 1, state, channels]");
-    }
-    require_position(node, *node.inputs[kScanWithoutStates + 1], sizes.batch);
-    require_cache_rows(node, kScanWithoutStates + 2, before.shape[0], sizes.batch);
+    require_states(node, kScanWithoutStates, {1, sizes.state, sizes.channels}, "1, state, channels",
+                   sizes.batch);
   }
   return {DType::kF32, {sizes.out.elements() + sizes.kept.elements()}};
 }
@@ -99,15 +93,7 @@ void run_selective_scan(const KernelCall& call) {
   args.out = call.output.as<float>();
   args.after = args.out + args.batch * args.tokens * args.channels;
   if (goes_on(call.inputs.size())) {
-    const Operand &before = call.inputs[kScanWithoutStates],
-                  &position = call.inputs[kScanWithoutStates + 1];
-    args.before = before.as<const float>();
-    args.position = position.as<const int32_t>();
-    args.position_stride = position.shape[0] == 1 ? 0 : 1;
-    if (call.inputs.size() > kScanWithoutStates + 2) {
-      check_slots(call.inputs.back(), before.shape[0]);
-      args.slots = call.inputs.back().as<const int32_t>();
-    }
+    read_states(call, kScanWithoutStates, args);
   }
   kernels::selective_scan(*call.pool, args);
 }
@@ -329,11 +315,7 @@ SelectiveScanResult selective_scan(const Tensor& u, const Tensor& time, const Te
                                    const Tensor& b, const Tensor& c,
                                    const SelectiveScanOptions& options) {
   std::vector<Tensor> inputs = {u, time, rates, b, c};
-  if (options.before.defined() || options.position.defined()) {
-    inputs.push_back(options.before);
-    inputs.push_back(options.position);
-    if (options.slots.defined()) inputs.push_back(options.slots);
-  }
+  append_states(options, inputs);
   const Tensor all = record(kSelectiveScan, inputs);
   const ScanSizes sizes(u.shape(), b.shape());
   const auto parts = graph::unpack(all, {sizes.out, sizes.kept});
