@@ -386,9 +386,7 @@ std::string to_string(const Program& program) {
 }
 
 kernels::TypedOp simple_form(const OpDef& op) {
-  if (op.block == kernels::block::relu) return kernels::TypedOp::kRelu;
-  if (op.block == kernels::block::leaky_relu) return kernels::TypedOp::kLeaky;
-  return &op == &kToBf16 ? kernels::TypedOp::kToBf16 : op.typed;
+  return kernels::is_chain_step(op.typed) ? op.typed : kernels::TypedOp::kNone;
 }
 
 bool fits_bf16(DType dtype) {
@@ -408,8 +406,10 @@ bool chooses(const Program& program) {
   });
 }
 
-const OpDef kToBf16 = {
-    .name = "to_bf16", .kind = OpKind::kElementwise, .block = round_to<DType::kBF16>};
+const OpDef kToBf16 = {.name = "to_bf16",
+                       .kind = OpKind::kElementwise,
+                       .block = round_to<DType::kBF16>,
+                       .typed = kernels::TypedOp::kToBf16};
 const OpDef kToF16 = {
     .name = "to_f16", .kind = OpKind::kElementwise, .block = round_to<DType::kF16>};
 

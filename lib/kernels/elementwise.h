@@ -83,12 +83,18 @@ void clamp(const float* const* in, float* out, int64_t n, const float* params);
 void sign(const float* const* in, float* out, int64_t n, const float* params);
 }  // namespace block
 
+// Whether chains have `op`: those of integers alone they have not. noexcept.
+constexpr bool is_chain_step(TypedOp op) {
+  return op != TypedOp::kNone && op != TypedOp::kRest && op != TypedOp::kFloorRest &&
+         op != TypedOp::kFloorQuotient;
+}
+
 // One operation of a chain: registers it reads, as many as it has arguments (kBefore: the result of
 // the step before), and which of the chain's results it is (kBefore: none; only the next step reads
 // it).
 struct ChainStep {
   static constexpr int8_t kBefore = -1;
-  TypedOp op = TypedOp::kNone;  // with the bits of the block function of that name
+  TypedOp op = TypedOp::kNone;  // is_chain_step, with the bits of the block function of that name
   int8_t arguments[kMaxArguments] = {};
   int8_t result = kBefore;
 };

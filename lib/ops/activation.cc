@@ -184,6 +184,7 @@ const OpDef kRelu =
                  .block = block::relu,
                  .block_f64 = block_f64::relu,
                  .integer = [](const int64_t* x) { return x[0] < 0 ? int64_t{0} : x[0]; },
+                 .typed = kernels::TypedOp::kRelu,
                  .meaning = [](const Node&, Inputs in) { return maximum(in[0], 0.0); },
                  // Of the result, so that x need not be kept.
                  .grad = [](const GradCall& call) -> Gradients {
@@ -197,6 +198,7 @@ const OpDef kLeakyRelu =
     elementwise({.name = "leaky_relu",
                  .block = block::leaky_relu,
                  .block_f64 = block_f64::leaky_relu,
+                 .typed = kernels::TypedOp::kLeaky,
                  .meaning =
                      [](const Node&, Inputs in) {
                        const Tensor positive = less_than(constant_like(0, in[0]), in[0]);

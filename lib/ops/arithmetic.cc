@@ -60,6 +60,7 @@ const OpDef kMod =
                  .block = block::mod,
                  .block_f64 = block_f64::mod,
                  .integer = [](const int64_t* x) { return kernels::integer_remainder(x[0], x[1]); },
+                 .typed = kernels::TypedOp::kRest,
                  // x − trunc(x / y) · y: the quotient is a step function.
                  .grad = [](const GradCall& call) -> Gradients {
                    const Tensor quotient = trunc(div(call.inputs[0], call.inputs[1]));
@@ -223,6 +224,7 @@ const OpDef kFloorDivide =
                  .block = block::floor_divide,
                  .block_f64 = block_f64::floor_divide,
                  .integer = [](const int64_t* x) { return kernels::floor_quotient(x[0], x[1]); },
+                 .typed = kernels::TypedOp::kFloorQuotient,
                  // Approximate where x / y rounds to an integer.
                  .meaning = [](const Node&, Inputs in) { return floor(div(in[0], in[1])); },
                  .grad = graph::no_gradient,
@@ -232,6 +234,7 @@ const OpDef kRemainder =
                  .block = block::remainder,
                  .block_f64 = block_f64::remainder,
                  .integer = [](const int64_t* x) { return kernels::floor_modulo(x[0], x[1]); },
+                 .typed = kernels::TypedOp::kFloorRest,
                  .meaning =
                      [](const Node&, Inputs in) {
                        const Tensor zero = constant_like(0, in[0]);

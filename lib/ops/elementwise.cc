@@ -13,7 +13,7 @@ using graph::OpDef;
 using graph::record;
 using graph::TypedShape;
 
-extern const OpDef kMul, kDiv, kMod, kRemainder, kFloorDivide;
+extern const OpDef kMul, kDiv, kFloorDivide;
 
 TypedShape infer_elementwise(const Node& node) {
   bool real = false;
@@ -29,26 +29,13 @@ TypedShape infer_elementwise(const Node& node) {
   return {static_cast<DType>(node.attrs.integer("dtype")), node.inputs[0]->shape};
 }
 
-namespace {
-
-// What computes `op` in vectors. Those of divisions with a rest are of integers alone: not among
-// what chains of float32 have.
-kernels::TypedOp in_vectors(const OpDef& op) {
-  return &op == &kMod           ? kernels::TypedOp::kRest
-         : &op == &kRemainder   ? kernels::TypedOp::kFloorRest
-         : &op == &kFloorDivide ? kernels::TypedOp::kFloorQuotient
-                                : graph::simple_form(op);
-}
-
-}  // namespace
-
 void run_typed(const graph::KernelCall& call) {
   const OpDef& op = *call.node->op;
   kernels::TypedOperand operands[kernels::kMaxArguments];
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     operands[i] = typed(call.inputs[i]);
   }
-  const kernels::TypedFunction f = {in_vectors(op), op.real ? op.real : op.scalar, op.integer,
+  const kernels::TypedFunction f = {op.typed, op.real ? op.real : op.scalar, op.integer,
                                     op.block_f64};
   kernels::map_typed(*call.pool, f, std::span(operands, call.inputs.size()), call.output.shape,
                      call.output.dtype, call.output.data);
