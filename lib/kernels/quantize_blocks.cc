@@ -93,7 +93,8 @@ uint32_t load_unit(const float* from, int count, QuantUnit<F>& unit) {
   return bad;
 }
 
-// The nearest codes for scale and offset, counted from kLow; xx and xy of their values.
+// The nearest codes for scale and offset, counted from kLow (of IQ4 types: the nibbles that stand
+// for them); xx and xy of their values.
 template <class F>
 void choose_codes(QuantUnit<F>& unit) {
   const FitTag d;
@@ -116,7 +117,8 @@ void choose_codes(QuantUnit<F>& unit) {
       hn::Store(hn::ConvertTo(di, hn::Sub(code, hn::Set(d, static_cast<float>(F::kLow)))), di,
                 codes);
       for (int j = 0; j < static_cast<int>(hn::Lanes(d)); ++j) {
-        unit.codes[(lane + j) * F::kSub + i] = static_cast<uint8_t>(codes[j]);
+        unit.codes[(lane + j) * F::kSub + i] =
+            F::kIsIq4 ? kIq4Nearest.codes[2 * codes[j]] : static_cast<uint8_t>(codes[j]);
       }
     }
     hn::Store(xx, d, unit.xx + lane);
@@ -455,12 +457,20 @@ void quantize_row_of(DType dtype, const float* x, const float* w, uint8_t* y, in
       return quantize_small<Q5_0Codes>(x, w, y, n);
     case DType::kQ5_1:
       return quantize_small<Q5_1Codes>(x, w, y, n);
+    case DType::kIQ4_NL:
+      return quantize_small<IQ4_NLCodes>(x, w, y, n);
+    case DType::kQ2_K:
+      return quantize_super<Q2_KCodes>(x, w, y, n);
+    case DType::kQ3_K:
+      return quantize_super<Q3_KCodes>(x, w, y, n);
     case DType::kQ4_K:
       return quantize_super<Q4_KCodes>(x, w, y, n);
     case DType::kQ5_K:
       return quantize_super<Q5_KCodes>(x, w, y, n);
     case DType::kQ6_K:
       return quantize_super<Q6_KCodes>(x, w, y, n);
+    case DType::kIQ4_XS:
+      return quantize_super<IQ4_XSCodes>(x, w, y, n);
     case DType::kMXFP4:
       return w ? quantize_mxfp4<Weighted<Mxfp4Codes>>(x, w, y, n)
                : quantize_mxfp4<Mxfp4Codes>(x, w, y, n);
@@ -484,9 +494,13 @@ bool can_quantize(DType dtype) {
     case DType::kQ4_1:
     case DType::kQ5_0:
     case DType::kQ5_1:
+    case DType::kQ2_K:
+    case DType::kQ3_K:
     case DType::kQ4_K:
     case DType::kQ5_K:
     case DType::kQ6_K:
+    case DType::kIQ4_NL:
+    case DType::kIQ4_XS:
     case DType::kMXFP4:
       return true;
     default:

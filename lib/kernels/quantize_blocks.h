@@ -7,7 +7,8 @@
 
 namespace lumen::kernels {
 
-// Whether quantize_blocks writes blocks of `dtype`: q4_0 q4_1 q5_0 q5_1 q4_k q5_k q6_k mxfp4.
+// Whether quantize_blocks writes blocks of `dtype`: q4_0 q4_1 q5_0 q5_1, q2_k to q6_k, iq4_nl
+// iq4_xs, mxfp4.
 bool can_quantize(DType dtype);
 
 // y = n elements of `dtype` whose values (to_float) are near x: per block, the scale, the min where
@@ -16,8 +17,8 @@ bool can_quantize(DType dtype);
 //
 // Scales start where the largest element takes a code near the last one, on a grid around it, and
 // each is improved by Lloyd's iteration (Lloyd 1982: the nearest codes for a scale, the scale of
-// least squares for codes) while the best is kept. In blocks of 256, whose scales and mins have 6
-// or 8 bits themselves, these are chosen in the same way around that fit, with the error measured
+// least squares for codes) while the best is kept. In blocks of 256, whose scales and mins have 4
+// to 8 bits themselves, these are chosen in the same way around that fit, with the error measured
 // as the file will be read, and the two factors that they share are least squares' again.
 //
 // Values of least squares are shorter than x by the share of the error; the scales are then made

@@ -20,6 +20,7 @@
 
 #include "lib/kernels/simd/float16-inl.h"
 #include "lib/kernels/simd/piece-inl.h"
+#include "lib/kernels/weights/iq4_values.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
@@ -47,21 +48,26 @@ struct Weighted : F {
   static constexpr bool kIsWeighted = true;
 };
 
-// Sub-blocks of kSub elements, value = scale · code + offset with codes in [kLow, kHigh]. kLargest:
+// Sub-blocks of kSub elements, value = scale · code + offset with codes in [kLow, kHigh]: all
+// integers there or, kIsIq4, kIq4Values. kStep: how far apart codes are near the ends. kLargest:
 // the largest |x| that half-precision scales reach whatever else is in the block.
-struct Q4_0Codes : Unweighted {
+struct WholeCodes : Unweighted {
+  static constexpr bool kIsIq4 = false;
+  static constexpr float kStep = 1;
+};
+struct Q4_0Codes : WholeCodes {
   static constexpr DType kType = DType::kQ4_0;
   static constexpr int kSub = 32, kLow = -8, kHigh = 7;
   static constexpr Offset kOffset = Offset::kNone;
   static constexpr float kLargest = 8 * kLargestHalf;
 };
-struct Q5_0Codes : Unweighted {
+struct Q5_0Codes : WholeCodes {
   static constexpr DType kType = DType::kQ5_0;
   static constexpr int kSub = 32, kLow = -16, kHigh = 15;
   static constexpr Offset kOffset = Offset::kNone;
   static constexpr float kLargest = 16 * kLargestHalf;
 };
-struct Q5_1Codes : Unweighted {
+struct Q5_1Codes : WholeCodes {
   static constexpr DType kType = DType::kQ5_1;
   static constexpr int kSub = 32, kLow = 0, kHigh = 31;
   static constexpr Offset kOffset = Offset::kAny;
@@ -71,9 +77,17 @@ struct Q4_1Codes : Q5_1Codes {
   static constexpr DType kType = DType::kQ4_1;
   static constexpr int kHigh = 15;
 };
+struct IQ4_NLCodes : Unweighted {
+  static constexpr DType kType = DType::kIQ4_NL;
+  static constexpr bool kIsIq4 = true;
+  static constexpr int kSub = 32, kLow = kIq4Values[0], kHigh = kIq4Values[15];
+  static constexpr float kStep = 10;
+  static constexpr Offset kOffset = Offset::kNone;
+  static constexpr float kLargest = 127 * kLargestHalf;
+};
 // Of super-blocks of 256: scale = d · s, offset = −e · m with half-precision d, e and integers s in
 // [kScaleLow, kScaleHigh], m in [0, kMinHigh].
-struct Q4_KCodes : Unweighted {
+struct Q4_KCodes : WholeCodes {
   static constexpr DType kType = DType::kQ4_K;
   static constexpr int kSub = 32, kLow = 0, kHigh = 15;
   static constexpr Offset kOffset = Offset::kNotPositive;
@@ -84,12 +98,31 @@ struct Q5_KCodes : Q4_KCodes {
   static constexpr DType kType = DType::kQ5_K;
   static constexpr int kHigh = 31;
 };
-struct Q6_KCodes : Unweighted {
+struct Q2_KCodes : WholeCodes {
+  static constexpr DType kType = DType::kQ2_K;
+  static constexpr int kSub = 16, kLow = 0, kHigh = 3;
+  static constexpr Offset kOffset = Offset::kNotPositive;
+  static constexpr int kScaleLow = 0, kScaleHigh = 15, kMinHigh = 15;
+  static constexpr float kLargest = 15 * kLargestHalf;
+};
+struct Q3_KCodes : WholeCodes {
+  static constexpr DType kType = DType::kQ3_K;
+  static constexpr int kSub = 16, kLow = -4, kHigh = 3;
+  static constexpr Offset kOffset = Offset::kNone;
+  static constexpr int kScaleLow = -32, kScaleHigh = 31, kMinHigh = 0;
+  static constexpr float kLargest = 31 * 4 * kLargestHalf;
+};
+struct Q6_KCodes : WholeCodes {
   static constexpr DType kType = DType::kQ6_K;
   static constexpr int kSub = 16, kLow = -32, kHigh = 31;
   static constexpr Offset kOffset = Offset::kNone;
   static constexpr int kScaleLow = -128, kScaleHigh = 127, kMinHigh = 0;
   static constexpr float kLargest = 127 * 32 * kLargestHalf;
+};
+struct IQ4_XSCodes : IQ4_NLCodes {
+  static constexpr DType kType = DType::kIQ4_XS;
+  static constexpr int kScaleLow = -32, kScaleHigh = 31, kMinHigh = 0;
+  static constexpr float kLargest = 31 * 127 * kLargestHalf;
 };
 
 template <class F>
@@ -129,10 +162,38 @@ LUMEN_PIECE FitVector as_halves(FitVector v) {
   return load_half(d, bits);
 }
 
+// The nearest of kIq4Values to the numbers from `low + i / 2` up to the next half: where two are as
+// near is always such a half.
+struct Iq4Nearest {
+  static constexpr int kLow = kIq4Values[0], kCount = 2 * (kIq4Values[15] - kLow) + 1;
+  float values[kCount];
+  uint8_t codes[kCount];
+};
+inline constexpr Iq4Nearest kIq4Nearest = [] {
+  Iq4Nearest to = {};
+  int code = 0;
+  for (int i = 0; i < to.kCount; ++i) {
+    while (code < 15 && 2 * to.kLow + i >= kIq4Values[code] + kIq4Values[code + 1]) ++code;
+    to.values[i] = kIq4Values[code];
+    to.codes[i] = static_cast<uint8_t>(code);
+  }
+  return to;
+}();
+
+LUMEN_PIECE FitVector nearest_iq4(FitVector v) {
+  const FitTag d;
+  const hn::RebindToSigned<FitTag> di;
+  const auto half = hn::ConvertTo(di, hn::Floor(hn::Add(v, v)));
+  const auto at = hn::Sub(half, hn::Set(di, 2 * kIq4Nearest.kLow));
+  const auto last = hn::Set(di, kIq4Nearest.kCount - 1);
+  return hn::GatherIndex(d, kIq4Nearest.values, hn::Min(hn::Max(at, hn::Zero(di)), last));
+}
+
 template <class F>
 LUMEN_PIECE FitVector code_of(FitVector x, FitVector inverse, FitVector offset) {
   if constexpr (kHasOffset<F>) x = hn::Sub(x, offset);
-  return nearest(clamped(hn::Mul(x, inverse), F::kLow, F::kHigh));
+  const auto v = clamped(hn::Mul(x, inverse), F::kLow, F::kHigh);
+  return F::kIsIq4 ? nearest_iq4(v) : nearest(v);
 }
 
 template <class F>
@@ -209,9 +270,9 @@ LUMEN_PIECE void keep_better(const Fit& fit, FitVector fit_error, Fit& best, Fit
   error = hn::IfThenElse(is_better, fit_error, error);
 }
 
-// Where the search begins. Without offsets: the largest element takes code kLow − step, or the
-// opposite one. With: the range is 1 / (kHigh + step) of a scale, and lies at the lower end of the
-// codes, in the middle, or at the upper end.
+// Where the search begins. Without offsets: the largest element takes code kLow − step · kStep, or
+// the opposite one. With: the range is 1 / (kHigh + step) of a scale, and lies at the lower end of
+// the codes, in the middle, or at the upper end.
 constexpr float kSteps[] = {-2.0f, -1.5f, -1.0f, -0.5f, -0.25f, 0.0f, 0.25f,
                             0.5f,  0.75f, 1.0f,  1.5f,  2.0f,   3.0f};
 constexpr float kRangeSteps[] = {-1.5f, -0.75f, 0.0f, 0.6f, 1.2f, 2.0f, 3.0f};
@@ -229,7 +290,7 @@ LUMEN_PIECE void for_each_start(const float* x, const Attempt& attempt) {
     }
     for (const float step : kSteps) {
       for (const float sign : {1.0f, -1.0f}) {
-        const auto code = hn::Set(d, sign * (static_cast<float>(F::kLow) - step));
+        const auto code = hn::Set(d, sign * (static_cast<float>(F::kLow) - step * F::kStep));
         attempt(Fit{hn::Div(largest, code), hn::Zero(d)});
       }
     }

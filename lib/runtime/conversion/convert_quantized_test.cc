@@ -65,7 +65,39 @@ TEST_CASE("matrices of GGUF files get the types that the field gives them") {
   CHECK(layers_with("q4_0", "ffn_down", DType::kQ4_0).size() == 22);
   CHECK(layers_with("q6_k", "ffn_up", DType::kQ6_K).size() == 22);
   CHECK(layers_with("q8_0", "attn_v", DType::kQ8_0).size() == 22);
-  for (const std::string_view file : {"q4_0", "q4_k_m", "q5_k_m", "q6_k"}) {
+  const std::vector<int> first_2 = {0, 1}, first_4 = {0, 1, 2, 3};
+  CHECK(layers_with("q4_k_s", "attn_v", DType::kQ5_K) == first_4);
+  CHECK(layers_with("q4_k_s", "ffn_down", DType::kQ5_K) == first_2);
+  CHECK(layers_with("q5_k_s", "ffn_down", DType::kQ5_K).size() == 22);
+  CHECK(layers_with("q3_k_s", "ffn_down", DType::kQ3_K).size() == 22);
+  CHECK(layers_with("q3_k_m", "attn_v", DType::kQ5_K) == first_2);
+  CHECK(layers_with("q3_k_m", "attn_v", DType::kQ4_K).size() == 20);
+  CHECK(layers_with("q3_k_m", "ffn_down", DType::kQ5_K) == std::vector{0});
+  CHECK(layers_with("q3_k_m", "ffn_down", DType::kQ4_K).size() == 21);
+  CHECK(layers_with("q3_k_m", "attn_output", DType::kQ4_K).size() == 22);
+  CHECK(layers_with("q3_k_m", "attn_q", DType::kQ3_K).size() == 22);
+  for (const char* part : {"attn_v", "ffn_down", "attn_output"}) {
+    CHECK(layers_with("q3_k_l", part, DType::kQ5_K).size() == 22);
+  }
+  CHECK(layers_with("q2_k", "attn_v", DType::kQ4_K).size() == 22);
+  CHECK(layers_with("q2_k", "ffn_down", DType::kQ3_K).size() == 22);
+  CHECK(layers_with("q2_k", "attn_output", DType::kQ3_K).size() == 22);
+  CHECK(layers_with("q2_k_s", "ffn_down", DType::kQ4_K) == first_2);
+  CHECK(layers_with("q2_k_s", "attn_output", DType::kQ2_K).size() == 22);
+  for (const std::string_view file : {"iq4_nl", "iq4_xs"}) {
+    CHECK(layers_with(file, "attn_v", DType::kQ5_K).size() == 22);
+    CHECK(layers_with(file, "ffn_down", DType::kQ5_K) == first_2);
+  }
+  GgufModelKind unshared = model;
+  unshared.heads_per_kv_head = 1;
+  for (const auto& [file, dtype] : {std::pair{"q4_k_m", DType::kQ4_K},
+                                    {"q2_k", DType::kQ3_K},
+                                    {"q2_k_s", DType::kQ2_K},
+                                    {"iq4_xs", DType::kIQ4_XS}}) {
+    CHECK(gguf_matrix_type(gguf_file_type(file), unshared, "blk.2.attn_v.weight", wide) == dtype);
+  }
+  for (const std::string_view file : {"q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k_m", "q4_k_m",
+                                      "q5_k_m", "q6_k", "iq4_nl", "iq4_xs"}) {
     CHECK(type_of(file, "output.weight", wide) == DType::kQ6_K);
     CHECK(type_of(file, "output.weight", {8, 96}) == DType::kQ8_0);
     CHECK(type_of(file, "output.weight", {8, 100}) == DType::kF16);
@@ -78,6 +110,9 @@ TEST_CASE("matrices of GGUF files get the types that the field gives them") {
   CHECK(type_of("q4_k_m", "blk.5.ffn_up.weight", {8, 896}) == DType::kQ5_0);
   CHECK(type_of("q5_k_m", "blk.5.ffn_up.weight", {8, 896}) == DType::kQ5_1);
   CHECK(type_of("q6_k", "blk.5.ffn_up.weight", {8, 896}) == DType::kQ8_0);
+  for (const std::string_view file : {"q2_k", "q3_k_l", "iq4_xs"}) {
+    CHECK(type_of(file, "blk.5.ffn_up.weight", {8, 896}) == DType::kIQ4_NL);
+  }
   CHECK(type_of("q4_0", "blk.5.ffn_up.weight", {8, 40}) == DType::kF16);
   CHECK(type_of("bf16", "blk.5.ffn_up.weight", {8, 40}) == DType::kBF16);
   // As llama-quantize's MXFP4_MOE.
