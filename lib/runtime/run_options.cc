@@ -58,14 +58,15 @@ void RunOptions::check() const {
     if (one.asked) task = one.task, place = str("with ", one.flag);
   }
   given.require(task, place);
-  exclude(jsonl, prompt || ids, "--jsonl", "a prompt on the command line");
-  exclude(ids.has_value(), prompt || system, "--ids", "--prompt or --system");
+  const bool has_text = prompt || !files.empty();
+  exclude(jsonl, has_text || ids, "--jsonl", "a prompt on the command line");
+  exclude(ids.has_value(), has_text || system, "--ids", "--prompt, --file or --system");
   exclude(raw, ids.has_value(), "--raw", "--ids");
   exclude(raw, system.has_value(), "--raw", "--system");
   const bool sets_template = chat_template || !template_arguments.empty();
   exclude(raw, sets_template, "--raw", "--chat-template or --template-arg");
   exclude(ids.has_value(), sets_template, "--ids", "--chat-template or --template-arg");
-  exclude(!images.empty(), prompt || ids || system, "pictures", "a prompt");
+  exclude(!images.empty(), has_text || ids || system, "pictures", "a prompt");
   exclude(grammar.has_value(), json_schema.has_value(), "--grammar", "--json-schema");
   exclude(draft.has_value(), lookup.has_value(), "--draft", "--lookup");
   if (logits && max_tokens.value_or(0) > 0) {
@@ -98,6 +99,9 @@ void declare(CommandLine& line, RunOptions& options) {
       text_field("prompt", "TEXT", "answer this and exit; piped stdin is appended", options.prompt),
       "p");
   matters_to(kReading);
+  line.add(list_field("file", "FILE", "answer the text of FILE, or --prompt with it (repeatable)",
+                      options.files),
+           "f");
   line.add(text_field("system", "TEXT", "system prompt", options.system), "s");
   matters_to(kAnswer | kLogits | kBatch);
   line.add(switch_field("raw", "continue the prompt as it is, without chat template", options.raw));
@@ -235,7 +239,8 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add_example("lumen-run model.gguf -p 'Why?' -n 50", "print one answer");
   line.add_example("lumen-run model.gguf --batch questions.jsonl", "answer many prompts at once");
   line.add_example("lumen-run runs/mnist-lenet a.png b.png", "tell the class of pictures");
-  line.add_example("cat a.txt | lumen-run DIR -p 'Sum up:'", "ask about a text");
+  line.add_example("lumen-run DIR -p 'Sum up:' -f a.txt", "ask about a text");
+  line.add_example("cat a.txt | lumen-run DIR -p 'Sum up:'", "the same");
 }
 
 }  // namespace lumen::runtime

@@ -28,6 +28,7 @@ struct RunOptions {
   std::vector<std::string> images;   // for a classifier
 
   std::optional<std::string> prompt, system, ids;
+  std::vector<std::string> files;  // whose texts follow the prompt
   bool raw = false;
   std::optional<int64_t> max_tokens;
   std::vector<std::string> stop;
