@@ -62,6 +62,7 @@ void RunOptions::check() const {
   exclude(jsonl, has_text || ids, "--jsonl", "a prompt on the command line");
   exclude(ids.has_value(), has_text || system, "--ids", "--prompt, --file or --system");
   exclude(raw, ids.has_value(), "--raw", "--ids");
+  exclude(raw, hide_thinking, "--raw", "--hide-thinking");
   exclude(raw, system.has_value(), "--raw", "--system");
   const bool sets_template = chat_template || !template_arguments.empty();
   exclude(raw, sets_template, "--raw", "--chat-template or --template-arg");
@@ -190,6 +191,14 @@ void declare(CommandLine& line, RunOptions& options) {
   matters_to(kRender);
   line.add(path_field("render", "FILE.jinja", "print a chat template rendered with --context",
                       options.render));
+  matters_to(kLogits);
+  line.add(path_field("logits", "FILE.npy", "write the logits of every prompt position and exit",
+                      options.logits));
+  matters_to(kChat | kAnswer | kBatch);
+  line.add(switch_field(
+      "hide-thinking",
+      "leave thinking blocks (<think>) out of answers; --json has them as \"thinking\"",
+      options.hide_thinking));
   line.add(path_field("context", "FILE.json", "its variables: messages, tools, bos_token, …",
                       options.render_context));
 

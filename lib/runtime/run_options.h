@@ -50,6 +50,7 @@ struct RunOptions {
 
   bool json = false, stats = false, profile = false, show_prompt = false, no_history = false;
   std::optional<std::string> logits;
+  bool hide_thinking = false;
 
   bool tokenize = false, detokenize = false, jsonl = false;
   std::string special = "true";

@@ -215,8 +215,12 @@ Sampler make_sampler(const SamplingSettings& settings, const Session& session) {
 }
 
 GenerationOptions generation_options(const RunOptions& options, const Session& session) {
-  return {options.max_tokens, options.stop, session.format.end_token_ids(), session.constraint,
-          session.format.channels()};
+  return {options.max_tokens,
+          options.stop,
+          session.format.end_token_ids(),
+          session.constraint,
+          session.format.channels(),
+          options.hide_thinking};
 }
 
 }  // namespace lumen::runtime
