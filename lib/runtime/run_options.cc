@@ -99,10 +99,10 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add(
       text_field("prompt", "TEXT", "answer this and exit; piped stdin is appended", options.prompt),
       "p");
-  matters_to(kReading);
   line.add(list_field("file", "FILE", "answer the text of FILE, or --prompt with it (repeatable)",
                       options.files),
            "f");
+  matters_to(kReading);
   line.add(text_field("system", "TEXT", "system prompt", options.system), "s");
   matters_to(kAnswer | kLogits | kBatch);
   line.add(switch_field("raw", "continue the prompt as it is, without chat template", options.raw));
@@ -153,14 +153,13 @@ void declare(CommandLine& line, RunOptions& options) {
                                 options.threads, 1, kMaxThreads));
   matters_to(kReading);
   line.add(choice_field("kv", "type of the KV cache (f16)", options.kv, {"f16", "f32", "q8_0"}));
-  Field lora = path_field(
-      "lora", "ADAPTER", "LoRA adapter to apply: directory (PEFT, MLX) or GGUF file", options.lora);
-  // Other tools apply all that are named: to leave one out would be another model without a word.
-  lora.set = [set = lora.set, &options](std::string_view value) {
-    if (options.lora) fail(ErrorKind::kUsage, "--lora is given twice; one adapter can be applied");
+  Field lora = list_field("lora", "ADAPTER",
+                          "LoRA adapter: directory (PEFT, MLX) or GGUF; ADAPTER=0.5 scales it",
+                          options.lora);
+  lora.set = [set = lora.set](std::string_view value) {
+    if (value.empty()) fail(ErrorKind::kUsage, "lora: an empty name, perhaps of an unset variable");
     set(value);
   };
-  lora.repeatable = true;
   line.add(lora);
   matters_to(kChat | kAnswer);
   line.add(path_field("draft", "MODEL", "small model that guesses ahead; same vocabulary",
@@ -177,9 +176,6 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add_json("print one JSON object with text, tokens and timings", options.json);
   matters_to(kReading);
   line.add(switch_field("stats", "print speed and memory to stderr", options.stats));
-  matters_to(kLogits);
-  line.add(path_field("logits", "FILE.npy", "write the logits of every prompt position and exit",
-                      options.logits));
 
   line.group("Without generating");
   matters_to(kTokenize);
@@ -191,6 +187,10 @@ void declare(CommandLine& line, RunOptions& options) {
   matters_to(kRender);
   line.add(path_field("render", "FILE.jinja", "print a chat template rendered with --context",
                       options.render));
+  line.add(path_field("context", "FILE.json", "its variables: messages, tools, bos_token, …",
+                      options.render_context));
+
+  line.group(kRareOptions);
   matters_to(kLogits);
   line.add(path_field("logits", "FILE.npy", "write the logits of every prompt position and exit",
                       options.logits));
@@ -199,10 +199,6 @@ void declare(CommandLine& line, RunOptions& options) {
       "hide-thinking",
       "leave thinking blocks (<think>) out of answers; --json has them as \"thinking\"",
       options.hide_thinking));
-  line.add(path_field("context", "FILE.json", "its variables: messages, tools, bos_token, …",
-                      options.render_context));
-
-  line.group(kRareOptions);
   matters_to(kAnswer | kLogits);
   line.add(switch_field("show-prompt", "print the rendered prompt and its tokens to stderr",
                         options.show_prompt));

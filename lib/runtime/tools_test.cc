@@ -74,7 +74,7 @@ TEST_CASE("options that make no sense together are refused") {
       {"--set", "key", "-p", "a"},
       {"--template-arg", "key", "-p", "a"},
       {"--raw", "--template-arg", "key=1", "-p", "a"},
-      {"--lora", "a", "--lora", "b", "-p", "a"},
+      {"--lora", "a=x", "-p", "a"},
       {"--ids", "[1]", "--chat-template", "x.jinja"},
       {"--stop", "", "-p", "a"},
       {"--lookup", "3", "--draft", "x.gguf", "-p", "a"},
