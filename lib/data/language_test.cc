@@ -405,6 +405,8 @@ TEST_CASE("token files of nanoGPT and llm.c") {
       contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }), "announces 50 tokens"));
   options.paths = {write(tokens + "x", "train.bin")};
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }), "101 bytes"));
+  options.paths = {write("\x93NUMPY" + tokens, "train.npy")};
+  CHECK(contains(refusal(ErrorKind::kUnsupported, [&] { open_data(options); }), "tofile()"));
   const auto tokenizer = character_tokenizer();
   options.paths = {write(tokens, "train.bin")};
   CHECK(contains(refusal(ErrorKind::kMalformed,

@@ -10,6 +10,7 @@
 #include "lib/data/language.h"
 #include "lib/io/atomic_file.h"
 #include "lib/text/train/train_tokenizer.h"
+#include "lib/text/vocabulary_files.h"
 
 namespace lumen::data::testing {
 
@@ -29,9 +30,7 @@ inline std::shared_ptr<const text::Tokenizer> character_tokenizer(
   if (!bos.empty()) training.special_tokens.push_back(bos);
   training.bos = bos;
   if (kind != text::TokenizerKind::kCharacters) all += make_stories().substr(0, 5000);
-  const std::string directory = lumen::testing::temporary_directory();
-  text::train_tokenizer({all}, training, directory);
-  return text::load_tokenizer(directory);
+  return text::parse_files(text::make_tokenizer({all}, training));
 }
 
 inline std::string write(const std::string& content, const std::string& name = "data.jsonl") {

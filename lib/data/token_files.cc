@@ -26,6 +26,12 @@ struct TokenFile {
 
 // Where the tokens of a file begin and how wide they are.
 void parse_header(std::span<const std::byte> bytes, TokenFile& file) {
+  constexpr std::string_view kNpy = "\x93NUMPY";
+  if (bytes.size() >= kNpy.size() && std::memcmp(bytes.data(), kNpy.data(), kNpy.size()) == 0) {
+    fail(ErrorKind::kUnsupported,
+         "is a NumPy array file; expected nothing but tokens, as array.astype('uint16').tofile() "
+         "writes them");
+  }
   uint32_t header[3] = {};
   std::memcpy(header, bytes.data(), std::min(bytes.size(), sizeof header));
   const bool has_header =

@@ -7,6 +7,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
+#include "lib/io/gguf_architecture_list.h"
 #include "lib/io/layer_windows.h"
 #include "lib/io/write_gguf.h"
 
@@ -589,6 +590,12 @@ bool may_have_experts(const Architecture& architecture) {
 
 }  // namespace
 
+std::vector<std::string_view> gguf_architectures() {
+  std::vector<std::string_view> names;
+  for (const Architecture& architecture : kArchitectures) names.push_back(architecture.name);
+  return names;
+}
+
 const Architecture* architecture_or_null(std::string_view name) {
   for (const Architecture& architecture : kArchitectures) {
     if (architecture.name == name) return &architecture;
@@ -608,12 +615,10 @@ void require_experts_known(const Architecture& architecture) {
 
 const Architecture& find_architecture(std::string_view name) {
   if (const Architecture* found = architecture_or_null(name)) return *found;
-  std::string supported;
-  for (const Architecture& architecture : kArchitectures) {
-    supported += str(supported.empty() ? "" : ", ", architecture.name);
-  }
+  const std::vector<std::string_view> names = gguf_architectures();
   fail(ErrorKind::kUnsupported, "the architecture ", quoted(name),
-       " is not supported; supported are ", supported);
+       " is not supported; supported are ",
+       join(std::vector<std::string>(names.begin(), names.end()), ", "));
 }
 
 bool gguf_reorders_rotary_rows(std::string_view name) {

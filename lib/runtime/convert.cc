@@ -1,20 +1,24 @@
 #include "lib/runtime/convert.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 #include <vector>
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
+#include "lib/io/gguf_architecture_list.h"
 #include "lib/io/importance_matrix.h"
 #include "lib/io/mapped_file.h"
 #include "lib/runtime/builtin_model.h"
 #include "lib/runtime/conversion/conversion.h"
 #include "lib/runtime/conversion/gguf_file_type.h"
 #include "lib/runtime/conversion/inspect.h"
+#include "lib/runtime/conversion/verify.h"
 #include "lib/runtime/generation/session.h"
 #include "lib/runtime/tool/output.h"
 #include "lib/runtime/tool/output_directory.h"
+#include "models/model.h"
 
 namespace lumen::runtime {
 namespace {
@@ -69,17 +73,42 @@ void check_tokenizer_option(const io::ModelFiles& files, const ConvertOptions& o
   }
 }
 
+// What can be read and written, by the words of the files.
+std::string architecture_list(bool json) {
+  std::vector<std::string> of_directories, of_gguf, types;
+  for (const models::ModelDef* def : models::model_list()) {
+    of_directories.insert(of_directories.end(), def->model_types.begin(), def->model_types.end());
+  }
+  for (const std::string_view name : io::gguf_architectures()) of_gguf.emplace_back(name);
+  for (const GgufFileType& type : gguf_file_types()) types.emplace_back(type.name);
+  std::ranges::sort(of_directories);
+  std::ranges::sort(of_gguf);
+  if (json) {
+    return io::Json({{"schema", 1},
+                     {"model_types", of_directories},
+                     {"gguf_architectures", of_gguf},
+                     {"types", types}})
+               .dump(2) +
+           "\n";
+  }
+  return str("model_type in config.json (", of_directories.size(), ")\n  ",
+             join(of_directories, "\n  "), "\ngeneral.architecture in GGUF (", of_gguf.size(),
+             ")\n  ", join(of_gguf, "\n  "), "\ntypes that GGUF files are written in (--type)\n  ",
+             join(types, "\n  "), "\n");
+}
+
 }  // namespace
 
 void declare(CommandLine& line, ConvertOptions& options) {
   const auto matters_to = [&](unsigned tasks) { line.matters_to(tasks, options.given); };
-  matters_to(kConvert | kConvertAdapter);
+  matters_to(kConvert | kConvertAdapter | kVerify);
   line.add_positional(path_field(
       "model", "MODEL", "GGUF or llama2.c file, Hugging Face directory, org/name, LoRA adapter",
       options.model));
   line.add_positional(path_field(
       "output", "OUTPUT", "what to write: FILE.gguf, or a Hugging Face directory", options.output));
   line.group("Convert");
+  matters_to(kConvert | kConvertAdapter);
   std::vector<std::string> types;
   for (const GgufFileType& type : gguf_file_types()) types.emplace_back(type.name);
   line.add(choice_field("type", "of matrices (f16; GGUF: as is)", options.type, types));
@@ -102,7 +131,7 @@ void declare(CommandLine& line, ConvertOptions& options) {
   line.add(switch_field("force", "replace the output if it is there", options.force));
   line.add(switch_field("dry-run", "only tell the size and types of what would be written",
                         options.dry_run));
-  matters_to(kConvert);
+  matters_to(kConvert | kVerify);
   line.add_threads(number_field("threads", "threads to compute with (physical cores)",
                                 options.threads, 1, kMaxThreads));
   line.group("Inspect");
@@ -110,10 +139,21 @@ void declare(CommandLine& line, ConvertOptions& options) {
   line.add(path_field("inspect", "MODEL",
                       "show config, metadata, tensors, tokenizer, end tokens, templates",
                       options.inspect));
+  line.add(switch_field("hashes", "with --inspect: the SHA-256 of each tensor of a model",
+                        options.hashes));
   matters_to(kInspect | kConvert);
   line.add(path_field("tokenizer", "FILE", "the tokenizer of a model that has none of its own",
                       options.tokenizer));
-  matters_to(kInspect | kConvert | kConvertAdapter);
+  matters_to(kList);
+  line.add(switch_field("list-archs",
+                        "list the architectures that are known, and the types to write",
+                        options.list_archs));
+  matters_to(kVerify);
+  line.add(switch_field("verify", "compare what MODEL and OUTPUT answer; exit code 3 if not alike",
+                        options.verify));
+  line.add(number_field("max-kl", "mean KL divergence, in nats, that is no difference (0.1)",
+                        options.max_kl, 0, 1e6));
+  matters_to(~0u);
   line.add_json("print one JSON object, with --dry-run too", options.json);
   line.add_example("lumen-convert runs/lumen-tiny tiny.gguf --type q8_0", "write a GGUF file");
   line.add_example("lumen-convert model-f16.gguf model-q4_k_m.gguf --type q4_k_m",
@@ -133,6 +173,7 @@ void declare(CommandLine& line, ConvertOptions& options) {
   line.add_example("lumen-convert stories.bin hf-model --tokenizer tokenizer.bin",
                    "a Hugging Face directory of a llama2.c model");
   line.add_example("lumen-convert --inspect model.gguf", "show what a file holds");
+  line.add_example("lumen-convert hf-model model.gguf --verify", "compare what the two answer");
 }
 
 int convert(const ConvertOptions& options) {
@@ -140,18 +181,38 @@ int convert(const ConvertOptions& options) {
     options.given.require(kInspect, "with --inspect");
     const std::string path = find_model(*options.inspect);
     auto gguf = io::read_if_gguf(path);
-    const io::Json model =
-        is_importance_matrix(path, gguf.get()) ? inspect_importance_matrix(path, std::move(gguf))
-        : is_adapter(path, gguf.get())
-            ? inspect_adapter(path, std::move(gguf))
-            : inspect_model(open_language_model(*options.inspect, std::move(gguf)),
-                            options.tokenizer.value_or(""));
+    const bool is_matrix = is_importance_matrix(path, gguf.get());
+    io::Json model;
+    if (is_matrix || is_adapter(path, gguf.get())) {
+      if (options.hashes) {
+        fail(ErrorKind::kUsage, "--hashes is for models; ", quoted(*options.inspect), " is ",
+             is_matrix ? "an importance matrix" : "an adapter");
+      }
+      model = is_matrix ? inspect_importance_matrix(path, std::move(gguf))
+                        : inspect_adapter(path, std::move(gguf));
+    } else {
+      const io::ModelFiles files = open_language_model(*options.inspect, std::move(gguf));
+      model = inspect_model(files, options.tokenizer.value_or(""));
+      if (options.hashes) add_hashes(files, model);
+    }
     write_stdout(options.json ? model.dump() + "\n" : inspection_text(model));
     return 0;
   }
-  options.given.require(kConvert | kConvertAdapter, "without --inspect");
+  if (options.list_archs) {
+    options.given.require(kList, "with --list-archs");
+    write_stdout(architecture_list(options.json));
+    return 0;
+  }
+  if (options.verify) {
+    options.given.require(kVerify, "with --verify");
+    if (!options.model || !options.output) {
+      fail(ErrorKind::kUsage, "--verify needs two models: lumen-convert SOURCE MODEL --verify");
+    }
+    return verify(options), 0;
+  }
+  options.given.require(kConvert | kConvertAdapter, "without --inspect or --verify");
   if (options.json && !options.dry_run) {
-    fail(ErrorKind::kUsage, "--json has no effect without --inspect or --dry-run");
+    fail(ErrorKind::kUsage, "--json has no effect without --inspect, --verify or --dry-run");
   }
   if (!options.model || !options.output) {
     fail(ErrorKind::kUsage, "nothing to do: name a model and what to write, or --inspect MODEL");

@@ -10,7 +10,16 @@
 namespace lumen::runtime {
 
 // What lumen-convert can do; every option says which of it it matters to.
-enum ConvertTask : unsigned { kConvert = 1, kConvertAdapter = 2, kInspect = 4 };
+enum ConvertTask : unsigned {
+  kConvert = 1,
+  kConvertAdapter = 2,
+  kInspect = 4,
+  kVerify = 8,
+  kList = 16
+};
+
+// The mean divergence of verify() that is taken for agreement: types of four bits have about half.
+inline constexpr double kMaxDivergence = 0.1;
 
 struct ConvertOptions {
   std::optional<std::string> model, output;
@@ -27,6 +36,10 @@ struct ConvertOptions {
 
   std::optional<std::string> inspect;  // a model: path or org/name
   std::optional<std::string> tokenizer;
+  bool hashes = false;
+  bool list_archs = false;
+  bool verify = false;
+  std::optional<double> max_kl;  // absent: kMaxDivergence
   bool json = false;
 
   GivenOptions given;

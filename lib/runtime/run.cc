@@ -52,7 +52,7 @@ int run(const RunOptions& options) {
   }
 
   const bool has_prompt = options.prompt || options.ids;
-  const bool wants_answer = has_prompt || options.json || options.logits;
+  const bool wants_answer = has_prompt || !options.files.empty() || options.json || options.logits;
   if (!wants_answer && is_terminal(0) && is_terminal(1)) {
     options.given.require(kChat, "in a chat: give a prompt, with -p or on standard input");
     return run_chat(options);
@@ -65,8 +65,13 @@ int run(const RunOptions& options) {
     // The newline that ends the last line of a piped text is not meant to be read by the model.
     if (!prompt.empty() && prompt.back() == '\n' && prompt != options.prompt) prompt.pop_back();
   }
+  if (!has_prompt && prompt.empty() && !options.files.empty()) {
+    fail(ErrorKind::kMalformed, io::place_of(options.files.front()),
+         options.files.size() > 1 ? " and the other files are" : " is",
+         " empty: there is no prompt");
+  }
   if (!has_prompt && prompt.empty()) {
-    fail(ErrorKind::kUsage, "no prompt: give one with -p or on standard input",
+    fail(ErrorKind::kUsage, "no prompt: give one with -p, -f or on standard input",
          is_terminal(0) ? "" : ", or start the chat in a terminal");
   }
   if (options.prompt_cache) check_prompt_cache(*options.prompt_cache);

@@ -58,14 +58,16 @@ void RunOptions::check() const {
     if (one.asked) task = one.task, place = str("with ", one.flag);
   }
   given.require(task, place);
-  exclude(jsonl, prompt || ids, "--jsonl", "a prompt on the command line");
-  exclude(ids.has_value(), prompt || system, "--ids", "--prompt or --system");
+  const bool has_text = prompt || !files.empty();
+  exclude(jsonl, has_text || ids, "--jsonl", "a prompt on the command line");
+  exclude(ids.has_value(), has_text || system, "--ids", "--prompt, --file or --system");
   exclude(raw, ids.has_value(), "--raw", "--ids");
+  exclude(raw, hide_thinking, "--raw", "--hide-thinking");
   exclude(raw, system.has_value(), "--raw", "--system");
   const bool sets_template = chat_template || !template_arguments.empty();
   exclude(raw, sets_template, "--raw", "--chat-template or --template-arg");
   exclude(ids.has_value(), sets_template, "--ids", "--chat-template or --template-arg");
-  exclude(!images.empty(), prompt || ids || system, "pictures", "a prompt");
+  exclude(!images.empty(), has_text || ids || system, "pictures", "a prompt");
   exclude(grammar.has_value(), json_schema.has_value(), "--grammar", "--json-schema");
   exclude(draft.has_value(), lookup.has_value(), "--draft", "--lookup");
   if (logits && max_tokens.value_or(0) > 0) {
@@ -97,6 +99,9 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add(
       text_field("prompt", "TEXT", "answer this and exit; piped stdin is appended", options.prompt),
       "p");
+  line.add(list_field("file", "FILE", "answer the text of FILE, or --prompt with it (repeatable)",
+                      options.files),
+           "f");
   matters_to(kReading);
   line.add(text_field("system", "TEXT", "system prompt", options.system), "s");
   matters_to(kAnswer | kLogits | kBatch);
@@ -148,14 +153,13 @@ void declare(CommandLine& line, RunOptions& options) {
                                 options.threads, 1, kMaxThreads));
   matters_to(kReading);
   line.add(choice_field("kv", "type of the KV cache (f16)", options.kv, {"f16", "f32", "q8_0"}));
-  Field lora = path_field(
-      "lora", "ADAPTER", "LoRA adapter to apply: directory (PEFT, MLX) or GGUF file", options.lora);
-  // Other tools apply all that are named: to leave one out would be another model without a word.
-  lora.set = [set = lora.set, &options](std::string_view value) {
-    if (options.lora) fail(ErrorKind::kUsage, "--lora is given twice; one adapter can be applied");
+  Field lora = list_field("lora", "ADAPTER",
+                          "LoRA adapter: directory (PEFT, MLX) or GGUF; ADAPTER=0.5 scales it",
+                          options.lora);
+  lora.set = [set = lora.set](std::string_view value) {
+    if (value.empty()) fail(ErrorKind::kUsage, "lora: an empty name, perhaps of an unset variable");
     set(value);
   };
-  lora.repeatable = true;
   line.add(lora);
   matters_to(kChat | kAnswer);
   line.add(path_field("draft", "MODEL", "small model that guesses ahead; same vocabulary",
@@ -172,9 +176,6 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add_json("print one JSON object with text, tokens and timings", options.json);
   matters_to(kReading);
   line.add(switch_field("stats", "print speed and memory to stderr", options.stats));
-  matters_to(kLogits);
-  line.add(path_field("logits", "FILE.npy", "write the logits of every prompt position and exit",
-                      options.logits));
 
   line.group("Without generating");
   matters_to(kTokenize);
@@ -190,6 +191,14 @@ void declare(CommandLine& line, RunOptions& options) {
                       options.render_context));
 
   line.group(kRareOptions);
+  matters_to(kLogits);
+  line.add(path_field("logits", "FILE.npy", "write the logits of every prompt position and exit",
+                      options.logits));
+  matters_to(kChat | kAnswer | kBatch);
+  line.add(switch_field(
+      "hide-thinking",
+      "leave thinking blocks (<think>) out of answers; --json has them as \"thinking\"",
+      options.hide_thinking));
   matters_to(kAnswer | kLogits);
   line.add(switch_field("show-prompt", "print the rendered prompt and its tokens to stderr",
                         options.show_prompt));
@@ -235,7 +244,8 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add_example("lumen-run model.gguf -p 'Why?' -n 50", "print one answer");
   line.add_example("lumen-run model.gguf --batch questions.jsonl", "answer many prompts at once");
   line.add_example("lumen-run runs/mnist-lenet a.png b.png", "tell the class of pictures");
-  line.add_example("cat a.txt | lumen-run DIR -p 'Sum up:'", "ask about a text");
+  line.add_example("lumen-run DIR -p 'Sum up:' -f a.txt", "ask about a text");
+  line.add_example("cat a.txt | lumen-run DIR -p 'Sum up:'", "the same");
 }
 
 }  // namespace lumen::runtime

@@ -28,6 +28,7 @@ struct RunOptions {
   std::vector<std::string> images;   // for a classifier
 
   std::optional<std::string> prompt, system, ids;
+  std::vector<std::string> files;  // whose texts follow the prompt
   bool raw = false;
   std::optional<int64_t> max_tokens;
   std::vector<std::string> stop;
@@ -38,7 +39,8 @@ struct RunOptions {
   std::vector<std::string> template_arguments;
   std::optional<int64_t> context, threads;
   std::string kv = "f16";
-  std::optional<std::string> lora, draft, prompt_cache;
+  std::vector<std::string> lora;  // ADAPTER or ADAPTER=SCALE
+  std::optional<std::string> draft, prompt_cache;
   std::optional<int64_t> lookup;  // most tokens guessed at once; absent: as many as can be verified
   std::vector<std::string> overrides;
   bool allow_nonfinite = false, no_repack = false;
@@ -48,6 +50,7 @@ struct RunOptions {
   std::string on_bad_line = "stop";
 
   bool json = false, stats = false, profile = false, show_prompt = false, no_history = false;
+  bool hide_thinking = false;
   std::optional<std::string> logits;
 
   bool tokenize = false, detokenize = false, jsonl = false;

@@ -74,7 +74,7 @@ TEST_CASE("options that make no sense together are refused") {
       {"--set", "key", "-p", "a"},
       {"--template-arg", "key", "-p", "a"},
       {"--raw", "--template-arg", "key=1", "-p", "a"},
-      {"--lora", "a", "--lora", "b", "-p", "a"},
+      {"--lora", "a=x", "-p", "a"},
       {"--ids", "[1]", "--chat-template", "x.jinja"},
       {"--stop", "", "-p", "a"},
       {"--lookup", "3", "--draft", "x.gguf", "-p", "a"},
@@ -118,7 +118,6 @@ TEST_CASE("options that make no sense together are refused") {
   };
   other_way({"-ngl", "99"}, "all layers are computed on the CPU");
   other_way({"-cnv"}, "without --prompt it is a chat");
-  other_way({"-f", "a.txt"}, "a prompt from a file is piped");
   other_way({"-i"}, "without --prompt it is a chat");
   other_way({"--color"}, "leave it out");
   other_way({"--sampler-seq", "kpt"}, "name them: --samplers");

@@ -218,6 +218,7 @@ void publish(const Recipe& recipe, RunDirectory& directory, TrainTask& task, Tra
 int run(const Recipe& recipe, const std::string& source, const TrainOptions& options,
         const TaskFactory& make) {
   RunDirectory directory(recipe.output_dir, options.force);
+  StopSignals signals(directory.traces());
   // --force takes a file away, as it does what is in a directory.
   if (!options.force || io::is_directory(directory.checkpoints())) {
     io::require_writable_checkpoints(directory.checkpoints());
@@ -237,7 +238,7 @@ int run(const Recipe& recipe, const std::string& source, const TrainOptions& opt
       task->restore({from->weights, from->optimizer, from->state["task"]});
     });
   }
-  const StopSignals signals;             // from here on there is something to save
+  signals.something_to_save();
   if (options.force) directory.clear();  // now that nothing is wrong with the new run
   Profiler profiler;
   TrainLoop loop(recipe, *task, summary, directory, signals, from,

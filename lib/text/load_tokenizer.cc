@@ -30,9 +30,14 @@ io::Json read_optional(const std::string& path) {
 constexpr const char* kConfigFiles[] = {"tokenizer_config.json", "special_tokens_map.json",
                                         "added_tokens.json"};
 
-TokenizerConfig read_config(const std::string& directory) {
-  const auto read = [&](const char* name) { return read_optional(str(directory, "/", name)); };
+// `read` gives what the file of a name says, null where there is none.
+template <typename Read>
+TokenizerConfig config_of(const Read& read) {
   return {read(kConfigFiles[0]), read(kConfigFiles[1]), read(kConfigFiles[2])};
+}
+
+TokenizerConfig read_config(const std::string& directory) {
+  return config_of([&](const char* name) { return read_optional(str(directory, "/", name)); });
 }
 
 std::string_view text_of(const Buffer& buffer) {
@@ -150,6 +155,30 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path) {
     });
   }
   return load_file(path);
+}
+
+std::shared_ptr<const Tokenizer> parse_files(const std::vector<TokenizerFile>& files) {
+  const auto content = [&](std::string_view name) {
+    const auto file = std::ranges::find(files, name, &TokenizerFile::name);
+    return file == files.end() ? nullptr : &file->content;
+  };
+  const auto json = [&](const char* name) {
+    if (!content(name)) return io::Json();
+    std::string_view text = *content(name);
+    if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+    return io::parse_json(text, name);
+  };
+  DirectoryVocabulary vocabulary;
+  vocabulary.config = config_of(json);
+  vocabulary.path = content("tokenizer.json") ? "tokenizer.json" : "tokenizer.model";
+  if (content("tokenizer.json")) {
+    vocabulary.json = json("tokenizer.json");
+  } else if (content("tokenizer.model")) {
+    vocabulary.sentencepiece = *content("tokenizer.model");
+  } else {
+    fail(ErrorKind::kMissing, "no tokenizer.json or tokenizer.model");
+  }
+  return parse_tokenizer(vocabulary);
 }
 
 std::vector<TokenizerFile> vocabulary_files(const std::string& path) {

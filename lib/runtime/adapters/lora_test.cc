@@ -12,6 +12,7 @@
 #include "lib/nn/rope.h"
 #include "lib/ops/ops.h"
 #include "lib/runtime/adapters/apply_adapter.h"
+#include "lib/runtime/adapters/combine_adapters.h"
 #include "lib/runtime/adapters/fused_inputs.h"
 #include "lib/runtime/convert.h"
 #include "lib/runtime/generation/language_model.h"
@@ -409,11 +410,12 @@ class AdapterGoldens {
                  cases()[name]["config"]);
   }
   // Of the logits of the model in `place` with an adapter, or of one alone.
-  double error_of(const std::string& name, const std::string& place,
-                  const std::string& lora = "") const {
+  double error_of(const std::string& name, const std::string& place, const std::string& lora = "",
+                  const std::vector<std::string>& more = {}) const {
     LoadOptions options;
     options.kv_type = DType::kF32;
     options.lora = lora;
+    options.more_lora = more;
     const Array logits = LanguageModel::load(io::open_model(place), options)
                              ->logits(models_.at("tokens").as<int32_t>());
     return lumen::testing::relative_error(logits.as<float>(),
@@ -474,6 +476,46 @@ TEST_CASE("logits with PEFT's adapters are PEFT's, and of models that they are w
     const std::string gguf = converted(lora, "/adapter.gguf", {}, model);
     CHECK(goldens.error_of(name, model, gguf) < 5e-6);
     CHECK(goldens.error_of(name, model, converted(gguf, "/peft", {}, model)) < 5e-6);
+  }
+}
+
+TEST_CASE("adapters add up, each with its factor") {
+  const AdapterGoldens goldens("adapters");
+  int added = 0, refused = 0;
+  for (const auto& [name, golden] : goldens.cases().items()) {
+    INFO(name);
+    const std::string model = goldens.model(name);
+    const std::string lora = goldens.adapter(name, "adapter_model.safetensors");
+    try {
+      const double two = goldens.error_of(name, model, lora + "=0.25", {lora + "=0.75"});
+      const double three =
+          goldens.error_of(name, model, lora + "=2", {lora + "=-0.5", lora + "=-0.5"});
+      const double none = goldens.error_of(name, model, lora + "=0");
+      CHECK(two < 1e-5);
+      CHECK(three < 1e-5);
+      CHECK(none == Approx(goldens.error_of(name, model)).epsilon(1e-3));
+      ++added;
+    } catch (const Error& error) {  // magnitudes, and tensors that are replaced
+      CHECK(error.kind() == ErrorKind::kUnsupported);
+      CHECK(contains(error.what(), "cannot be added to other adapters"));
+      ++refused;
+    }
+  }
+  CHECK(added >= 3);
+  CHECK(refused >= 2);
+}
+
+TEST_CASE("the name of an adapter may end with a factor, unless it is there") {
+  CHECK(parse_adapter_name("a/b=0.5").path == "a/b");
+  CHECK(parse_adapter_name("a/b=-2").scale == -2);
+  CHECK(parse_adapter_name("a/b").scale == 1);
+  const std::string place = lumen::testing::temporary_directory() + "/lr=3";
+  std::filesystem::create_directory(place);
+  CHECK(parse_adapter_name(place).path == place);
+  CHECK(parse_adapter_name(place + "=4").path == place);
+  for (const char* wrong : {"a=", "a=x", "a=1e9", "a=nan"}) {
+    CHECK(
+        contains(refusal(ErrorKind::kUsage, [&] { parse_adapter_name(wrong); }), "ADAPTER=SCALE"));
   }
 }
 

@@ -143,7 +143,7 @@ int bench_ab(const AbOptions& options) {
     fail(ErrorKind::kUsage, "name two programs: lumen-bench ab --a PATH --b PATH -- VERB");
   }
   const BenchKind& kind = measured_kind(options.command.front());
-  form_of(options.gate.output);  // refuses two before minutes of measuring
+  const std::vector<BenchTarget> targets = targets_of(options.gate.output);
   Contender a(*options.a, kind), b(*options.b, kind);
   const int signal =
       run_rounds(a, b, options.rounds.value_or(5), report_arguments(options.command, kind));
@@ -152,7 +152,8 @@ int bench_ab(const AbOptions& options) {
   if (is_same_program(*options.a, *options.b)) {
     comparison.noise_floor = largest_deviation(comparison);
   }
-  write_stdout(to_text(comparison, options.gate));
+  print_targets(targets,
+                [&](const std::string& form) { return to_text(comparison, options.gate, form); });
   return gate_exit_code(comparison, options.gate);
 }
 

@@ -312,8 +312,8 @@ Comparison compare_reports(const BenchReport& old_report, const BenchReport& new
   return comparison;
 }
 
-std::string to_text(const Comparison& comparison, const GateOptions& options) {
-  const std::string form = form_of(options.output);
+std::string to_text(const Comparison& comparison, const GateOptions& options,
+                    const std::string& form) {
   if (form == "json") {
     return to_json(comparison, gate_exit_code(comparison, options)).dump(2) + "\n";
   }
@@ -347,10 +347,12 @@ int bench_compare(const CompareOptions& options) {
   if (!options.old_report || !options.new_report) {
     fail(ErrorKind::kUsage, "name two reports: lumen-bench compare OLD.json NEW.json");
   }
+  const std::vector<BenchTarget> targets = targets_of(options.gate.output);
   const BenchReport old_report = read_bench_report(*options.old_report);
   const BenchReport new_report = read_bench_report(*options.new_report);
   const Comparison comparison = compare_reports(old_report, new_report, options.gate);
-  write_stdout(to_text(comparison, options.gate));
+  print_targets(targets,
+                [&](const std::string& form) { return to_text(comparison, options.gate, form); });
   return gate_exit_code(comparison, options.gate);
 }
 

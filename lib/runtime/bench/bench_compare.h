@@ -58,8 +58,9 @@ struct Comparison {
 Comparison compare_reports(const BenchReport& old_report, const BenchReport& new_report,
                            const GateOptions& options);
 
-// The comparison as `options.output` asks: Markdown, JSON or JUnit XML; ends with a newline.
-std::string to_text(const Comparison& comparison, const GateOptions& options);
+// The comparison in a form of `options.output`, md, json or junit; ends with a newline.
+std::string to_text(const Comparison& comparison, const GateOptions& options,
+                    const std::string& form);
 
 // 0, or the exit code of ErrorKind::kCheckFailed (a regression) or kInconclusive.
 int gate_exit_code(const Comparison& comparison, const GateOptions& options);

@@ -237,25 +237,22 @@ TEST_CASE("names from a report do not break a table or XML", "[bench]") {
   const Json new_report = llm_report({llm_row("a|<&\"\n\x01>", kSlow)});
   GateOptions options = {.threshold = 5, .inconclusive = "pass"};
   const Comparison comparison = compared(old_report, new_report, options);
-  const std::string table = to_text(comparison, options);
+  const std::string table = to_text(comparison, options, "md");
   CAPTURE(table);
   REQUIRE(
       contains(table, "\n| a\\|<&\"\\n\\x01>, threads 2, depth 0, batch 1 | 100.500 | 90.500 |"));
   REQUIRE(contains(table, "| regression |\n"));
   REQUIRE(contains(table, "Regression: 1 of 1 rows slower by more than 5 %"));
   options.threshold = 9.875;
-  REQUIRE(contains(to_text(compared(old_report, new_report, options), options),
+  REQUIRE(contains(to_text(compared(old_report, new_report, options), options, "md"),
                    "rows slower by more than 9.875 %; the slowest"));
-  options.output.form = "junit";
-  const std::string xml = to_text(comparison, options);
+  const std::string xml = to_text(comparison, options, "junit");
   CAPTURE(xml);
   REQUIRE(contains(xml, "tests=\"2\" failures=\"1\" errors=\"0\" skipped=\"1\""));
   REQUIRE(contains(xml, "name=\"a|&lt;&amp;&quot;\\n\\x01&gt;, threads 2, depth 0, batch 1\""));
   REQUIRE(contains(xml, "<failure type=\"regression\" message=\"100.500 to 90.500 tokens/s"));
   REQUIRE(contains(xml, "<skipped message=\"only in old\"/>"));
-  options.output = {};
-  options.output.json = true;
-  const Json json = io::parse_json(to_text(comparison, options), "");
+  const Json json = io::parse_json(to_text(comparison, options, "json"), "");
   REQUIRE(json["exit_code"] == 3);
   REQUIRE(json["results"][0]["verdict"] == "regression");
   REQUIRE(json["results"][1]["old_median"] == 100.5);

@@ -314,7 +314,7 @@ BenchOptions completed(BenchOptions options, const io::ModelFiles& files) {
 }
 
 int bench_llm(const BenchOptions& given) {
-  const std::string form = form_of(given.output);
+  const std::vector<BenchTarget> targets = targets_of(given.output);
   Profiles profiles(given.profile);
   const std::string path = given.model ? *given.model : builtin_model_path();
   std::optional<io::ModelFiles> files = open_language_model(path);
@@ -355,7 +355,9 @@ int bench_llm(const BenchOptions& given) {
     bandwidth = at_least_proven(bandwidth, row.bytes_per_token * batch, passes_per_second);
   }
   const io::Json report = to_json(options, *files, loadings, rows, bandwidths, peak_memory);
-  write_stdout(report_text(report, form, [&] { return to_markdown(report); }));
+  print_targets(targets, [&](const std::string& form) {
+    return report_text(report, form, [&] { return to_markdown(report); });
+  });
   profiles.write_trace();
   return 0;
 }

@@ -216,7 +216,7 @@ void declare(CommandLine& line, OpsBenchOptions& options) {
 }
 
 int bench_ops(const OpsBenchOptions& options) {
-  const std::string form = form_of(options.output);
+  const std::vector<BenchTarget> targets = targets_of(options.output);
   ThreadPool pool(static_cast<int>(options.threads.value_or(default_thread_count())));
   const graph::PoolScope scope(pool);
   const graph::NoGradScope no_grad;
@@ -244,7 +244,9 @@ int bench_ops(const OpsBenchOptions& options) {
       {"peak", {{"gflops", peak.flops * 1e-9}, {"gbytes_per_second", peak.bytes * 1e-9}}},
       {"results", std::move(results)},
       {"environment", environment_description()}};
-  write_stdout(report_text(report, form, [&] { return rows_table(rows, peak, pool.threads()); }));
+  print_targets(targets, [&](const std::string& form) {
+    return report_text(report, form, [&] { return rows_table(rows, peak, pool.threads()); });
+  });
   return 0;
 }
 

@@ -11,12 +11,18 @@
 
 namespace lumen::runtime {
 
-// "md", a table for people; "json", the report, which `compare` reads; "jsonl", of every row of its
-// results one line, with what the report says of all; "csv", of every row what one would plot,
-// or, of a report with profiles (bench_profile.h), of every operation.
+// One thing to print. "md": a table for people; "json": the report, which `compare` reads; "jsonl":
+// of every row of its results one line, with what the report says of all; "csv": of every row what
+// one would plot, or, of a report with profiles (bench_profile.h), of every operation; "sql": the
+// same as a table; and those of bench_forms.h.
+struct BenchTarget {
+  std::string form;
+  std::string file;  // "": standard output
+};
+
 struct BenchOutput {
-  std::string form;   // "": md
-  bool json = false;  // the same as form "json"
+  std::vector<BenchTarget> targets = {};  // none: md
+  bool json = false;                      // one more, json
 };
 
 // Adds --output and --json to `line`; they write to `output`.
@@ -25,8 +31,13 @@ void declare(CommandLine& line, BenchOutput& output);
 void declare(CommandLine& line, BenchOutput& output, std::string help,
              std::vector<std::string> forms);
 
-// The form that is meant. Throws Error(kUsage) if --json and another one are.
-std::string form_of(const BenchOutput& output);
+// What is to be printed. Throws Error: kUsage if two are for standard output or for one file,
+// kCannotCreate for a file in a directory that is not there.
+std::vector<BenchTarget> targets_of(const BenchOutput& output);
+
+// Prints what `text` gives for the form of each. Throws Error(kIo, kCannotCreate).
+void print_targets(const std::vector<BenchTarget>& targets,
+                   FunctionRef<std::string(const std::string& form)> text);
 
 // A report of find_bench_kind's verbs in a form; `table` makes that of md.
 std::string report_text(const io::Json& report, const std::string& form,

@@ -2,6 +2,7 @@
 #include "lib/runtime/bench/bench_output.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "lib/base/strings.h"
@@ -31,7 +32,7 @@ io::Json llm_report() {
             {"test": "tg4", "threads": 2, "depth": 0, "batch": 1, "unit": "tokens/s",
              "median": 3, "min": 3, "max": 3, "bytes_per_token": 8, "bandwidth_fraction": 0.25,
              "samples": [3]}],
-          "environment": {"cpu": "x", "build": {"simd": {"chosen": "avx2"}, "commit": "abc"}}})",
+          "environment": {"cpu": "x", "machine": "m", "kernel": "k", "build": {"simd": {"chosen": "avx2"}, "commit": "abc", "build_type": "release"}}})",
       "");
 }
 
@@ -71,16 +72,54 @@ TEST_CASE("a report as lines of JSON: each has all that is known of its row") {
   CHECK(io::parse_json(text("json"), "") == llm_report());
 }
 
-TEST_CASE("--json is -o json, and contradicts another form") {
-  CHECK(form_of({}) == "md");
-  CHECK(form_of({"", true}) == "json");
-  CHECK(form_of({"json", true}) == "json");
-  CHECK(form_of({"csv", false}) == "csv");
-  CHECK(contains(refusal(ErrorKind::kUsage,
-                         [] {
-                           form_of({"csv", true});
-                         }),
-                 "--json and --output csv ask for two forms"));
+TEST_CASE("--json is -o json; of several forms all but one need files") {
+  const auto forms = [](const BenchOutput& output) {
+    std::string out;
+    for (const BenchTarget& target : targets_of(output)) {
+      out += str(target.form, ":", target.file, " ");
+    }
+    return out;
+  };
+  CHECK(forms({}) == "md: ");
+  CHECK(forms({{}, true}) == "json: ");
+  CHECK(forms({{{"json", ""}}, true}) == "json: ");
+  CHECK(forms({{{"csv", ""}}, false}) == "csv: ");
+  const std::string directory = lumen::testing::temporary_directory();
+  CHECK(forms({{{"csv", directory + "/a"}}, true}) == str("csv:", directory, "/a json: "));
+  const auto refused = [](const BenchOutput& output, ErrorKind kind = ErrorKind::kUsage) {
+    return refusal(kind, [&] { targets_of(output); });
+  };
+  CHECK(contains(refused({{{"csv", ""}}, true}), "csv and json are both for standard output"));
+  CHECK(contains(refused({{{"csv", "a"}, {"md", "a"}}, false}), "csv and md are both for 'a'"));
+  CHECK(contains(refused({{{"csv", directory + "/no/a"}}, false}, ErrorKind::kCannotCreate),
+                 "there is no such directory"));
+}
+
+TEST_CASE("a report in the forms of other programs") {
+  const io::Json gha = io::parse_json(text("gha"), "");
+  REQUIRE(gha.size() == 2);
+  CHECK(gha[0]["name"] == "pp8, threads 2, depth 0, batch 1");
+  CHECK(gha[0]["unit"] == "tokens/s");
+  CHECK(gha[0]["value"] == 1.5);
+  CHECK(gha[0]["range"] == "1 to 2");
+  const io::Json google = io::parse_json(text("googlebench"), "");
+  CHECK(google["context"]["library_build_type"] == "release");
+  const io::Json& rows = google["benchmarks"];
+  REQUIRE(rows.size() == 3 + 3 + 1 + 3);
+  CHECK(rows[0]["name"] == "pp8/threads:2/depth:0/batch:1");
+  CHECK(rows[0]["run_type"] == "iteration");
+  CHECK(rows[0]["real_time"] == 1e9);
+  CHECK(rows[0]["items_per_second"] == 1);
+  CHECK(rows[4]["aggregate_name"] == "median");
+  CHECK(rows[4]["name"] == "pp8/threads:2/depth:0/batch:1_median");
+  CHECK(std::abs(rows[4]["real_time"].get<double>() - 1e9 / 1.5) < 1);
+  CHECK(contains(text("benchstat"),
+                 "Benchmark_llm/pp8/threads=2/depth=0/batch=1\t1\t1.5 tokens/s\n"));
+  const std::string sql = text("sql");
+  CHECK(sql.starts_with("CREATE TABLE IF NOT EXISTS lumen_bench_llm (\"model_name\", "));
+  CHECK(contains(sql,
+                 ") VALUES ('a \"b\", c', 'llama', 12, 'f16', 1, 'pp8', 2, 0, 1, 'tokens/s', "
+                 "1.5, 1, 2, NULL, NULL, 'x', 'avx2', 'abc');\n"));
 }
 
 TEST_CASE("lumen-bench prints every form of every report") {
@@ -108,6 +147,13 @@ TEST_CASE("lumen-bench prints every form of every report") {
     CHECK(std::ranges::count(lines, '\n') == std::ranges::count(csv, '\n') - 1);
     CHECK(io::parse_json(run({"--json"}), "")["benchmark"] == verb.front());
     CHECK(run({}).find("| ") != csv.npos);
+    const std::string root = lumen::testing::temporary_directory();
+    const std::string google = root + "/google.json", gha = root + "/gha.json";
+    CHECK(contains(run({"-o", "md", "-o", "googlebench:" + google, "-o", "gha:" + gha}), "| "));
+    CHECK(io::read_json(google)["benchmarks"].size() > 3);
+    CHECK(io::read_json(gha)[0]["value"] > 0);
+    CHECK(contains(run({"-o", "sql"}), "INSERT INTO lumen_bench_" + verb.front()));
+    CHECK(contains(run({"-o", "benchstat"}), "\nBenchmark_" + verb.front() + "/"));
   }
 }
 

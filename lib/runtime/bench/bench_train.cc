@@ -134,7 +134,7 @@ int bench_train(const TrainBenchOptions& options) {
   if (options.repetitions && options.seconds) {
     fail(ErrorKind::kUsage, "--seconds has no effect with --repetitions, which says how often");
   }
-  const std::string form = form_of(options.output);
+  const std::vector<BenchTarget> targets = targets_of(options.output);
   Profiles profiles(options.profile);
   const Recipe recipe = read_recipe(find_recipe(*options.recipe), options.overrides);
   std::vector<int64_t> threads = {default_thread_count()};
@@ -161,7 +161,9 @@ int bench_train(const TrainBenchOptions& options) {
                            {"results", std::move(results)},
                            {"peak_memory_bytes", peak_memory_bytes()},
                            {"environment", environment_description()}};
-  write_stdout(report_text(report, form, [&] { return report_table(report); }));
+  print_targets(targets, [&](const std::string& form) {
+    return report_text(report, form, [&] { return report_table(report); });
+  });
   profiles.write_trace();
   return 0;
 }

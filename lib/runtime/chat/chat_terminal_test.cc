@@ -62,6 +62,19 @@ TEST_CASE("Ctrl-C twice on an empty line leaves the chat with 130") {
   }
 }
 
+TEST_CASE("Ctrl-C ends a paste whose end was lost") {
+  if (!testing::has_terminals()) return;
+  ChatTerminal chat;
+  REQUIRE(chat.wait_for("> "));
+  chat.type("\x1b[200~lost\r\x03");
+  REQUIRE(chat.wait_for("> "));
+  chat.type("/show messages\r");
+  REQUIRE(chat.wait_for("no messages yet"));
+  REQUIRE(chat.wait_for("> "));
+  chat.type("\x04");
+  REQUIRE(chat.finish().exit_code == 0);
+}
+
 TEST_CASE("editing keys, UTF-8 and pasted newlines") {
   if (!testing::has_terminals()) return;
   ChatTerminal chat;

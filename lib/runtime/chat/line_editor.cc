@@ -58,6 +58,7 @@ constexpr const char* kPasteOn = "\x1b[?2004h";
 constexpr const char* kPasteOff = "\x1b[?2004l";
 constexpr const char* kPasteOffLine = "\x1b[?2004l\n";
 constexpr std::string_view kPasteEnd = "\x1b[201~";
+constexpr int kInterruptKey = 3;
 
 }  // namespace
 
@@ -210,6 +211,8 @@ struct LineEditor::State {
         state.interrupted = byte == -1;
         return CC_EOF;
       }
+      // No terminal pastes Ctrl-C: the end of the paste was lost, and everything would be text.
+      if (byte == kInterruptKey) return on_interrupt(edit, 0);
       pasted += static_cast<char>(byte);
     }
     pasted.resize(pasted.size() - kPasteEnd.size());

@@ -1,5 +1,6 @@
 #include "lib/runtime/chat/text_commands.h"
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 
@@ -72,10 +73,13 @@ std::vector<int32_t> ids_of(const io::Json& array) {
 
 // Whether an option reads standard input, which is then no part of the prompt.
 bool names_standard_input(const RunOptions& options) {
+  const auto is_it = [](std::string_view path) {
+    return path == "/dev/stdin" || path == "/dev/fd/0";
+  };
   for (const auto* file : {&options.json_schema, &options.grammar, &options.chat_template}) {
-    if (*file == "/dev/stdin" || *file == "/dev/fd/0") return true;
+    if (*file && is_it(**file)) return true;
   }
-  return false;
+  return std::ranges::any_of(options.files, is_it);
 }
 
 }  // namespace
@@ -86,13 +90,26 @@ std::vector<int32_t> parse_ids(std::string_view text, const std::string& place) 
 
 std::string prompt_text(const RunOptions& options) {
   std::string text = options.prompt.value_or("");
-  std::string piped = names_standard_input(options) ? "" : read_standard_input();
-  if (!is_valid_utf8(piped)) {
-    write_stderr("note: standard input is not UTF-8: what is no character is read as U+FFFD\n");
-    piped = to_valid_utf8(piped);
+  bool is_line = !options.prompt;  // whether what comes next begins a line
+  const auto append = [&](std::string_view more, const std::string& place) {
+    if (more.empty()) return;
+    if (!is_line) text += '\n';
+    is_line = more.ends_with('\n');
+    if (is_valid_utf8(more)) {
+      text += more;
+      return;
+    }
+    write_stderr(str("note: ", place, " is not UTF-8: what is no character is read as U+FFFD\n"));
+    text += to_valid_utf8(more);
+  };
+  for (const std::string& file : options.files) {
+    const std::string content = io::read_file(file, limits::kPromptBytes);
+    std::string_view more = content;
+    if (more.starts_with("\xEF\xBB\xBF")) more.remove_prefix(3);
+    append(more, io::place_of(file));
   }
-  if (options.prompt && !piped.empty()) text += '\n';
-  return text + piped;
+  if (!names_standard_input(options)) append(read_standard_input(), "standard input");
+  return text;
 }
 
 void run_tokenize(const RunOptions& options) {
@@ -100,8 +117,8 @@ void run_tokenize(const RunOptions& options) {
   text::EncodeOptions encode;
   encode.add_special = options.special == "true";
   if (!options.jsonl) {
-    if (!options.prompt && is_terminal(0)) {
-      fail(ErrorKind::kUsage, "--tokenize needs --prompt or text on standard input");
+    if (!options.prompt && options.files.empty() && is_terminal(0)) {
+      fail(ErrorKind::kUsage, "--tokenize needs --prompt, --file or text on standard input");
     }
     write_stdout(ids_to_json(tokenizer->encode(prompt_text(options), encode)) + "\n");
     return;

@@ -16,8 +16,8 @@ void run_tokenize(const RunOptions& options);
 void run_detokenize(const RunOptions& options);
 void run_render(const RunOptions& options);
 
-// The prompt: --prompt, then, if standard input is not a terminal and not empty, that on a line of
-// its own.
+// The prompt: --prompt, then the texts of --file and, if standard input is not a terminal, that,
+// each from a new line on unless it is empty. Throws also as read_file.
 std::string prompt_text(const RunOptions& options);
 
 // A JSON array of token ids; `place` is for messages. Throws Error(kMalformed) if `text` is none.

@@ -1,12 +1,14 @@
 #include "lib/runtime/conversion/inspect.h"
 
 #include <algorithm>
+#include <span>
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
 #include "lib/io/hf_cache.h"
 #include "lib/io/importance_matrix.h"
 #include "lib/io/mapped_file.h"
+#include "lib/io/sha256.h"
 #include "lib/io/torch_file.h"
 #include "lib/runtime/adapters/lora.h"
 #include "lib/runtime/adapters/mlx_adapter.h"
@@ -167,7 +169,9 @@ std::string inspection_text(const io::Json& model) {
   for (const io::Json& tensor : model["tensors"]) {
     out += str("  ", printable(tensor["name"].get<std::string>()), "  ",
                tensor["dtype"].get<std::string>(), " ", tensor["shape"].dump(), "  ",
-               human_bytes(tensor["bytes"].get<uint64_t>()), "\n");
+               human_bytes(tensor["bytes"].get<uint64_t>()));
+    if (tensor.contains("sha256")) out += str("  ", tensor["sha256"].get<std::string>());
+    out += '\n';
   }
   return out;
 }
@@ -183,6 +187,13 @@ io::Json inspect_model(const io::ModelFiles& files, const std::string& tokenizer
     model["tokenizer"] = {{"error", error.what()}};
   }
   return model;
+}
+
+void add_hashes(const io::ModelFiles& files, io::Json& model) {
+  size_t i = 0;
+  for (const auto& [tensor_name, array] : files.tensors) {
+    model["tensors"][i++]["sha256"] = io::sha256(std::span(array.data(), array.bytes()));
+  }
 }
 
 io::Json inspect_adapter(const std::string& path, std::shared_ptr<const io::GgufFile> gguf) {

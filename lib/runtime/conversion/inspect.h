@@ -23,6 +23,10 @@ io::Json inspect_adapter(const std::string& path, std::shared_ptr<const io::Gguf
 io::Json inspect_importance_matrix(const std::string& path,
                                    std::shared_ptr<const io::GgufFile> gguf);
 
+// Adds "sha256" to each of the tensors of what inspect_model gave: of their bytes as they are
+// stored.
+void add_hashes(const io::ModelFiles& files, io::Json& model);
+
 // Any of them for people.
 std::string inspection_text(const io::Json& model);
 

@@ -14,7 +14,6 @@
 #include "lib/base/testing.h"
 #include "lib/io/mapped_file.h"
 #include "lib/runtime/generation/fake_model.h"
-#include "lib/runtime/tool/temporary_directory.h"
 #include "lib/runtime/tool/tool_process.h"
 
 namespace lumen::runtime {
@@ -291,8 +290,8 @@ TEST_CASE("a batch answers in order what each prompt alone is answered") {
 }
 
 TEST_CASE("a bad line of a batch ends it after the answers to those before") {
-  const TemporaryDirectory directory;
-  const std::string path = directory.path() + "/batch.jsonl";
+  const std::string directory = lumen::testing::temporary_directory();
+  const std::string path = directory + "/batch.jsonl";
   std::ofstream(path) << R"({"prompt": "a", "max_tokens": 9})"
                          "\n"
                       << R"({"prompt": "b", "max_tokens": 2})"
@@ -358,8 +357,8 @@ class OverflowingModel : public testing::FakeModel {
 // What a batch with an OverflowingModel prints, and the error that ends it, if one does.
 std::pair<std::vector<io::Json>, std::string> run_overflowing(
     const std::string& lines, const std::string& on_bad_line = "stop") {
-  const TemporaryDirectory directory;
-  const std::string path = directory.path() + "/batch.jsonl", out = directory.path() + "/out";
+  const std::string directory = lumen::testing::temporary_directory();
+  const std::string path = directory + "/batch.jsonl", out = directory + "/out";
   std::ofstream(path) << lines;
   Session session = testing::fake_session(100, {});
   session.model = std::make_unique<OverflowingModel>();
@@ -385,8 +384,8 @@ std::pair<std::vector<io::Json>, std::string> run_overflowing(
 }
 
 TEST_CASE("lines are read where the stack is small") {
-  const TemporaryDirectory directory;
-  const std::string path = directory.path() + "/lines";
+  const std::string directory = lumen::testing::temporary_directory();
+  const std::string path = directory + "/lines";
   std::ofstream(path) << std::string(100'000, 'x') << "\nend\n";
   std::pair<std::string, std::string> state = {path, ""};
   pthread_attr_t attributes;

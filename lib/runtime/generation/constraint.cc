@@ -6,6 +6,7 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/mapped_file.h"
+#include "lib/runtime/generation/thoughts.h"
 #include "lib/text/json_schema.h"
 
 namespace lumen::runtime {
@@ -15,24 +16,6 @@ constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 constexpr size_t kKeptConstraints = 8;
 constexpr int kGapTokens = 2;
 constexpr std::string_view kBlank = " \t\r\n";
-
-// Tags with which chat templates open a thinking block, and what closes it.
-constexpr std::pair<std::string_view, std::string_view> kThinkingTags[] = {
-    {"<think>", "</think>"},     {"<thinking>", "</thinking>"},
-    {"<thought>", "</thought>"}, {"<reasoning>", "</reasoning>"},
-    {"[THINK]", "[/THINK]"},     {"<seed:think>", "</seed:think>"},
-};
-
-// The tag that will close the thinking block which the prompt leaves open; "": there is none.
-std::string_view closing_tag(const text::Tokenizer& tokenizer, std::span<const int32_t> prompt) {
-  constexpr size_t kTail = 16;
-  std::string end = tokenizer.decode(prompt.last(std::min(kTail, prompt.size())));
-  end.erase(end.find_last_not_of(kBlank) + 1);
-  for (const auto& [opening, closing] : kThinkingTags) {
-    if (end.ends_with(opening)) return closing;
-  }
-  return {};
-}
 
 io::JsonLimits schema_limits() {
   io::JsonLimits limits;
@@ -105,7 +88,7 @@ AnswerConstraint::AnswerConstraint(std::shared_ptr<text::TokenConstraint> constr
     : constraint_(std::move(constraint)),
       tokenizer_(std::move(tokenizer)),
       end_tokens_(end_tokens),
-      closing_(closing_tag(*tokenizer_, prompt)),
+      closing_(open_thinking(*tokenizer_, prompt).closing),
       channels_(channels),
       text_(constraint_, !continues_text && closing_.empty()) {
   if (channels_ != nullptr) {

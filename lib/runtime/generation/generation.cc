@@ -5,6 +5,7 @@
 
 #include "lib/base/check.h"
 #include "lib/base/limits.h"
+#include "lib/runtime/generation/thoughts.h"
 #include "lib/runtime/tool/profile.h"
 
 namespace lumen::runtime {
@@ -110,8 +111,15 @@ class Answer::TextBuilder {
     return &channels_.emplace(tokenizer_, tokens, prompt, shown);
   }
 
+  // Keeps thoughts out of the text, and appends them to `thinking`.
+  void hide_thoughts(std::span<const int32_t> prompt, std::string& thinking) {
+    thoughts_.emplace(open_thinking(*tokenizer_, prompt));
+    thinking_ = &thinking;
+  }
+
   // Returns true when a stop string is complete.
   bool push(int32_t token) {
+    if (thoughts_ && tokenizer_->is_special(token)) push_tag(tokenizer_->token_text(token));
     if (!channels_ || channels_->push(token, piece_)) stream_.push(token, piece_);
     return emit();
   }
@@ -120,7 +128,11 @@ class Answer::TextBuilder {
   bool finish() {
     stream_.finish(piece_);
     if (channels_) channels_->finish(piece_);
-    const bool stopped = emit();
+    bool stopped = emit();
+    if (!stopped && thoughts_) {
+      thoughts_->finish(piece_, *thinking_);
+      stopped = match();
+    }
     if (!stopped) {
       matcher_.finish(ready_);
       flush();
@@ -136,6 +148,20 @@ class Answer::TextBuilder {
       if (piece_.starts_with(held_)) piece_.erase(0, held_.size());
       held_.clear();
     }
+    if (thoughts_) {
+      shown_.clear();
+      thoughts_->push(piece_, shown_, *thinking_);
+      piece_.swap(shown_);
+    }
+    return match();
+  }
+  // Control tokens have no text, but these say what is thought.
+  void push_tag(std::string_view text) {
+    if (!ThoughtReader::is_tag(text)) return;
+    stream_.finish(piece_);
+    piece_ += text;
+  }
+  bool match() {
     const bool stopped = matcher_.push(piece_, ready_);
     piece_.clear();
     flush();
@@ -152,6 +178,9 @@ class Answer::TextBuilder {
   StopMatcher matcher_;
   std::string piece_, ready_;
   std::optional<ChannelReader> channels_;
+  std::optional<ThoughtReader> thoughts_;
+  std::string shown_;  // of a piece that has thoughts
+  std::string* thinking_ = nullptr;
   std::string held_;  // of the prompt's text; the stream's first piece begins with it
   std::string& text_;
   TextSink sink_;
@@ -176,6 +205,8 @@ Answer::Answer(std::shared_ptr<const text::Tokenizer> tokenizer, std::span<const
     using Shown = ChannelReader::Shown;
     channels = builder_->read_channels(*options.channels, prompt,
                                        options.constraint ? Shown::kFinal : Shown::kAllButThoughts);
+  } else if (options.hide_thinking) {
+    builder_->hide_thoughts(prompt, result_.thinking.emplace());
   }
   if (options.constraint) {
     constraint_.emplace(options.constraint, tokenizer, prompt, continues_text, channels,

@@ -41,6 +41,8 @@ struct GenerationOptions {
   // Those of models that answer in channels: only what is for the user is text then, under a
   // constraint the final message, unless the answer continues a text.
   std::optional<ChannelTokens> channels = std::nullopt;
+  // Thinking blocks (<think> … </think>) are no part of the text, unless the answer continues one.
+  bool hide_thinking = false;
   GenerationProfile* profile = nullptr;  // measures the answer, if given
 };
 
@@ -52,8 +54,9 @@ struct GenerationTimings {
 };
 
 struct GenerationResult {
-  std::string text;                // for the user; without stop string and control tokens
-  std::vector<int32_t> token_ids;  // without the end token
+  std::string text;                          // for the user; without stop string and control tokens
+  std::optional<std::string> thinking = {};  // what was thought, if that was kept out of the text
+  std::vector<int32_t> token_ids;            // without the end token
   StopReason stop_reason = StopReason::kLength;
   int64_t prompt_tokens = 0;    // the whole prompt
   int64_t cached_tokens = 0;    // of these, already in the KV cache

@@ -12,6 +12,7 @@
 #include "lib/graph/plan_observer.h"
 #include "lib/io/sha256.h"
 #include "lib/runtime/adapters/apply_adapter.h"
+#include "lib/runtime/adapters/combine_adapters.h"
 #include "lib/runtime/adapters/lora.h"
 #include "lib/runtime/generation/weights.h"
 #include "lib/runtime/tool/available_memory.h"
@@ -185,6 +186,12 @@ class Decoder : public LanguageModel {
   std::atomic<bool> stop_packing_ = false;
 };
 
+std::vector<std::string> adapter_names(const LoadOptions& options) {
+  std::vector<std::string> names = {options.lora};
+  names.insert(names.end(), options.more_lora.begin(), options.more_lora.end());
+  return names;
+}
+
 Decoder::Decoder(const io::ModelFiles& files, const LoadOptions& options)
     : pool_(options.threads > 0 ? options.threads : default_thread_count()),
       tensors_(files.tensors),
@@ -193,7 +200,7 @@ Decoder::Decoder(const io::ModelFiles& files, const LoadOptions& options)
   const io::Json config =
       with_context(files.path, [&] { return with_overrides(files.config, options.overrides); });
   std::optional<LoraAdapter> adapter;
-  if (!options.lora.empty()) adapter = read_adapter(options.lora, config);
+  if (!options.lora.empty()) adapter = read_adapters(adapter_names(options), config);
   with_context(files.path, [&] { open(files, config, options, adapter); });
   allocate_cache(options);
   const Recording pass = record(1, 1, Wanted::kLastLogits);
@@ -237,7 +244,7 @@ void Decoder::make_model(const io::Json& config, const LoadOptions& options,
                          std::optional<LoraAdapter> adapter) {
   config_ = config;
   if (adapter) {
-    with_context(options.lora, [&] {
+    with_context(join(adapter_names(options), ", "), [&] {
       if (!options.allow_nonfinite) require_finite(adapter->tensors, pool_);
       apply_adapter(*adapter, config_, tensors_);
     });

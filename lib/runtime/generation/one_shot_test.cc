@@ -27,6 +27,28 @@ TEST_CASE("a schema from standard input is no part of the prompt") {
   CHECK(outcome.out == "\"yes\"\n");
 }
 
+TEST_CASE("the text of files follows the prompt, and a pipe them") {
+  const std::string root = lumen::testing::temporary_directory();
+  const auto file = [&](const std::string& name, const std::string& text) {
+    std::ofstream(root + "/" + name) << text;
+    return root + "/" + name;
+  };
+  const std::string a = file("a", "\xEF\xBB\xBFone\n"), b = file("b", "two"),
+                    none = file("none", "");
+  const auto shown = [&](Arguments arguments, const std::string& input = "") {
+    arguments.insert(arguments.begin(), {random_model(), "-n", "0", "--show-prompt"});
+    return run_tool_process("lumen-run", arguments, {.input = input}).err;
+  };
+  CHECK(contains(shown({"-p", "Sum up:", "-f", a, "--file", b}, "three\n"),
+                 "user: Sum up:\none\ntwo\nthree\n"));
+  CHECK(contains(shown({"-f", a}), "user: one\n"));
+  CHECK(contains(shown({"-f", "/dev/stdin"}, "piped"), "user: piped\n"));
+  CHECK(contains(shown({"-p", "x", "-f", file("latin", "caf\xE9")}), "latin is not UTF-8"));
+  require_error(run_tool_process("lumen-run", {"-f", none, "-n", "1"}), 65);
+  require_error(run_tool_process("lumen-run", {"-f", root + "/nosuch", "-n", "1"}), 66);
+  require_error(run_tool_process("lumen-run", {"--ids", "[1]", "-f", a}), 2);
+}
+
 TEST_CASE("penalties, filters and biases are reported, and give one text for one seed") {
   const auto answer = [](const Arguments& more) {
     Arguments arguments = {random_model(), "-p", "hello",  "-n",     "40",

@@ -6,7 +6,6 @@
 #include "lib/base/testing.h"
 #include "lib/io/mapped_file.h"
 #include "lib/runtime/generation/session.h"
-#include "lib/runtime/tool/temporary_directory.h"
 
 namespace lumen::runtime {
 namespace {
@@ -38,8 +37,8 @@ void write(const std::string& path, std::string_view content) {
 }
 
 TEST_CASE("a prompt cache saves reading the common prefix again") {
-  const TemporaryDirectory directory;
-  const std::string cache = directory.path() + "/cache";
+  const std::string directory = lumen::testing::temporary_directory();
+  const std::string cache = directory + "/cache";
   const Run first = run(cache, "one two three four five six");
   REQUIRE(first.notice.empty());
   REQUIRE(first.result.cached_tokens == 0);
@@ -60,8 +59,8 @@ TEST_CASE("a prompt cache saves reading the common prefix again") {
 }
 
 TEST_CASE("a prompt cache that does not fit is ignored with one sentence, and replaced") {
-  const TemporaryDirectory directory;
-  const std::string cache = directory.path() + "/cache";
+  const std::string directory = lumen::testing::temporary_directory();
+  const std::string cache = directory + "/cache";
   const auto want = run(cache, "one two three").result.token_ids;
   const std::string good = read_bytes(cache);
   const auto notice_of = [&](const std::string& content, RunOptions options = {}) {
@@ -93,7 +92,7 @@ TEST_CASE("a prompt cache that does not fit is ignored with one sentence, and re
   REQUIRE(run(cache, "one two three", other_type).result.cached_tokens > 0);
   // A file that is none would be lost: it is refused before anything is computed.
   check_prompt_cache(cache);
-  check_prompt_cache(directory.path() + "/none");
+  check_prompt_cache(directory + "/none");
   for (const size_t size : {size_t{0}, size_t{5}, size_t{100}}) {
     write(cache, good.substr(0, size));
     check_prompt_cache(cache);
@@ -103,7 +102,7 @@ TEST_CASE("a prompt cache that does not fit is ignored with one sentence, and re
       lumen::testing::refusal(ErrorKind::kCannotCreate, [&] { check_prompt_cache(cache); }),
       "is there and is not a prompt cache"));
   // Nothing is left beside it.
-  const std::filesystem::directory_iterator files(directory.path());
+  const std::filesystem::directory_iterator files(directory);
   REQUIRE(std::distance(begin(files), end(files)) == 1);
 }
 

@@ -9,6 +9,7 @@
 #include "lib/base/strings.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
+#include "lib/runtime/adapters/combine_adapters.h"
 #include "lib/runtime/builtin_model.h"
 #include "lib/runtime/classify.h"
 #include "lib/runtime/tool/output.h"
@@ -38,7 +39,10 @@ LoadOptions load_options(const RunOptions& options) {
 std::unique_ptr<LanguageModel> load_main(const RunOptions& options, const io::ModelFiles& files) {
   LoadOptions load = load_options(options);
   load.context = options.context.value_or(0);
-  load.lora = options.lora.value_or("");
+  if (!options.lora.empty()) {
+    load.lora = options.lora.front();
+    load.more_lora.assign(options.lora.begin() + 1, options.lora.end());
+  }
   load.overrides = options.overrides;
   if (options.batch) {
     load.slots = options.parallel.value_or(kDefaultParallel);
@@ -119,10 +123,12 @@ Session load_session(const RunOptions& options) {
   std::optional<text::Grammar> grammar = requested_grammar(options.grammar, options.json_schema);
   auto files = open_main(options);
   set_end_tokens(options.overrides, files);
-  if (options.lora) {
-    // The template that an adapter was trained with.
-    auto templates = io::read_chat_templates(*options.lora);
-    if (!templates.empty()) files.chat_templates = std::move(templates);
+  for (const std::string& adapter : options.lora) {
+    // The template that an adapter was trained with; of several the first one's.
+    auto templates = io::read_chat_templates(parse_adapter_name(adapter).path);
+    if (templates.empty()) continue;
+    files.chat_templates = std::move(templates);
+    break;
   }
   auto format = PromptFormat::load(files, options.tokenizer.value_or(""),
                                    {options.chat_template, options.template_arguments});
@@ -215,8 +221,12 @@ Sampler make_sampler(const SamplingSettings& settings, const Session& session) {
 }
 
 GenerationOptions generation_options(const RunOptions& options, const Session& session) {
-  return {options.max_tokens, options.stop, session.format.end_token_ids(), session.constraint,
-          session.format.channels()};
+  return {options.max_tokens,
+          options.stop,
+          session.format.end_token_ids(),
+          session.constraint,
+          session.format.channels(),
+          options.hide_thinking};
 }
 
 }  // namespace lumen::runtime

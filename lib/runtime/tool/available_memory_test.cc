@@ -8,7 +8,6 @@
 #include <fstream>
 
 #include "lib/base/testing.h"
-#include "lib/runtime/tool/temporary_directory.h"
 
 namespace lumen::runtime {
 namespace {
@@ -19,8 +18,8 @@ void set_file(const std::filesystem::path& path, const std::string& text) {
 }
 
 TEST_CASE("the control group with the least memory left counts, and its page cache as left") {
-  const TemporaryDirectory directory;
-  const std::filesystem::path mount = directory.path();
+  const std::string directory = lumen::testing::temporary_directory();
+  const std::filesystem::path mount = directory;
   const std::string membership = mount / "self";
   const auto left = [&] { return left_by_control_groups(membership, mount); };
   CHECK(left() == UINT64_MAX);

@@ -59,8 +59,6 @@ constexpr std::pair<std::string_view, const char*> kOtherWays[] = {
     {"-ngl", "all layers are computed on the CPU: leave it out"},
     {"--n-gpu-layers", "all layers are computed on the CPU: leave it out"},
     {"--gpu-layers", "all layers are computed on the CPU: leave it out"},
-    {"-f", "a prompt from a file is piped, < FILE, or --prompt \"$(cat FILE)\""},
-    {"--file", "a prompt from a file is piped, < FILE, or --prompt \"$(cat FILE)\""},
     {"-i", "without --prompt it is a chat"},
     {"--interactive", "without --prompt it is a chat"},
     {"-cnv", "without --prompt it is a chat"},

@@ -94,27 +94,28 @@ io::Json to_json(const Session& session, const GenerationResult& result,
                  const SamplingSettings& settings) {
   constexpr double kMilliseconds = 1000;
   const GenerationTimings& timings = result.timings;
-  return {{"schema", 1},
-          {"model", to_valid_utf8(session.name)},
-          {"text", to_valid_utf8(result.text)},
-          {"token_ids", result.token_ids},
-          {"prompt_tokens", result.prompt_tokens},
-          {"completion_tokens", result.completion_tokens()},
-          {"drafted_tokens", result.drafted_tokens},
-          {"accepted_tokens", result.accepted_tokens},
-          {"stop_reason", std::string(name(result.stop_reason))},
-          {"seed", settings.seed},
-          {"sampling", sampling_json(settings)},
-          {"timings",
-           {{"load_ms", session.load_seconds * kMilliseconds},
-            {"prefill_ms", timings.prefill * kMilliseconds},
-            {"first_token_ms", timings.first_token * kMilliseconds},
-            {"decode_ms", timings.decode * kMilliseconds},
-            {"prompt_tokens_per_second", result.prompt_tokens_per_second()},
-            {"tokens_per_second", result.tokens_per_second()}}},
-          {"threads", session.model->pool().threads()},
-          {"peak_memory_bytes", peak_memory_bytes()},
-          {"version", build_description()["version"]}};
+  io::Json out = {
+      {"schema", 1}, {"model", to_valid_utf8(session.name)}, {"text", to_valid_utf8(result.text)}};
+  if (result.thinking) out["thinking"] = to_valid_utf8(*result.thinking);
+  out.update({{"token_ids", result.token_ids},
+              {"prompt_tokens", result.prompt_tokens},
+              {"completion_tokens", result.completion_tokens()},
+              {"drafted_tokens", result.drafted_tokens},
+              {"accepted_tokens", result.accepted_tokens},
+              {"stop_reason", std::string(name(result.stop_reason))},
+              {"seed", settings.seed},
+              {"sampling", sampling_json(settings)},
+              {"timings",
+               {{"load_ms", session.load_seconds * kMilliseconds},
+                {"prefill_ms", timings.prefill * kMilliseconds},
+                {"first_token_ms", timings.first_token * kMilliseconds},
+                {"decode_ms", timings.decode * kMilliseconds},
+                {"prompt_tokens_per_second", result.prompt_tokens_per_second()},
+                {"tokens_per_second", result.tokens_per_second()}}},
+              {"threads", session.model->pool().threads()},
+              {"peak_memory_bytes", peak_memory_bytes()},
+              {"version", build_description()["version"]}});
+  return out;
 }
 
 std::string describe_model(const Session& session) {

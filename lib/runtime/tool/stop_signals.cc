@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <iterator>
+#include <utility>
 
 namespace lumen::runtime {
 namespace {
@@ -15,7 +16,17 @@ static_assert(std::atomic<int>::is_always_lock_free);
 std::atomic<int> g_received = 0;
 std::atomic<int> g_save = 0;
 
+// What is removed while there is nothing to save, else null.
+static_assert(std::atomic<const std::vector<std::string>*>::is_always_lock_free);
+std::atomic<const std::vector<std::string>*> g_traces = nullptr;
+
 void on_stop(int number) {
+  if (const auto* traces = g_traces.exchange(nullptr)) {
+    for (const std::string& path : *traces) {
+      if (::unlink(path.c_str()) != 0) ::rmdir(path.c_str());
+    }
+    _exit(128 + number);
+  }
   int none = 0;
   if (!g_received.compare_exchange_strong(none, number)) _exit(128 + number);
 }
@@ -26,7 +37,16 @@ void on_save(int) {
 
 }  // namespace
 
+StopSignals::StopSignals(std::vector<std::string> traces) : traces_(std::move(traces)) {
+  g_traces = &traces_;
+  watch();
+}
+
 StopSignals::StopSignals() {
+  watch();
+}
+
+void StopSignals::watch() {
   g_received = 0;
   g_save = 0;
   for (size_t i = 0; i < std::size(kSignals); ++i) {
@@ -41,6 +61,11 @@ StopSignals::StopSignals() {
 
 StopSignals::~StopSignals() {
   for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &previous_[i], nullptr);
+  g_traces = nullptr;
+}
+
+void StopSignals::something_to_save() {
+  g_traces = nullptr;
 }
 
 int StopSignals::received() const {

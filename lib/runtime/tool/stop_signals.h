@@ -2,6 +2,8 @@
 #pragma once
 
 #include <csignal>
+#include <string>
+#include <vector>
 
 namespace lumen::runtime {
 
@@ -12,9 +14,15 @@ namespace lumen::runtime {
 class StopSignals {
  public:
   StopSignals();
+  // Before something_to_save() the first SIGINT or SIGTERM ends the process, too, which removes the
+  // files and empty directories `traces`, in this order.
+  explicit StopSignals(std::vector<std::string> traces);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
+
+  // From now on the run saves before it ends, and has made more than its traces.
+  void something_to_save();
 
   // SIGINT or SIGTERM if one came, else 0.
   int received() const;
@@ -23,6 +31,9 @@ class StopSignals {
   bool take_save_request() const;
 
  private:
+  void watch();
+
+  std::vector<std::string> traces_;
   struct sigaction previous_[5];
 };
 

@@ -22,10 +22,6 @@
 namespace lumen::runtime {
 namespace {
 
-constexpr const char* kTokenizerFiles[] = {
-    "tokenizer.json", "tokenizer.model",         "spiece.model",     "vocab.json", "merges.txt",
-    "vocab.txt",      "special_tokens_map.json", "added_tokens.json"};
-
 NamedArrays stored(const NamedArrays& weights, DType dtype) {
   NamedArrays result;
   for (const auto& [name, array] : weights) result[name] = nn::stored_as(array, dtype);
@@ -70,13 +66,11 @@ void write_tokenizer(const std::string& directory, const TrainingData& data) {
     io::write_file_atomically(directory + "/chat_template.jinja", data.chat_template->source());
   }
   // A vocabulary inside a GGUF file that has no such files: --tokenizer names it.
-  if (data.tokenizer_directory.empty()) return;
-  for (const char* name : kTokenizerFiles) {
-    const std::string from = str(data.tokenizer_directory, "/", name);
-    if (!io::is_regular_file(from)) continue;
-    io::write_file_atomically(str(directory, "/", name), io::read_file(from, limits::kJsonBytes));
+  if (data.tokenizer_files.empty()) return;
+  const std::string config = directory + "/tokenizer_config.json";
+  for (const text::TokenizerFile& file : data.tokenizer_files) {
+    io::write_file_atomically(str(directory, "/", file.name), file.content);
   }
-  const std::string config = data.tokenizer_directory + "/tokenizer_config.json";
   io::Json json = io::is_regular_file(config) ? io::read_json(config) : io::Json::object();
   json.erase("chat_template");
   const std::optional<bool> add_bos = data.options.add_bos;
@@ -88,7 +82,7 @@ void write_tokenizer(const std::string& directory, const TrainingData& data) {
     set_start(changed, *data.tokenizer, *add_bos && data.tokenizer->special_ids().bos);
     write_json(pipeline, changed);
   }
-  write_json(directory + "/tokenizer_config.json", json);
+  write_json(config, json);
 }
 
 // Adds the ids of the tokenizer's special tokens; what a base says of its own tokenizer stays. What

@@ -205,11 +205,11 @@ TEST_CASE(
 
   RunOptions run;
   run.model = base;
-  run.lora = adapter;
+  run.lora = {adapter};
   const std::string own = "{{ messages[0]['content'] }}:";
   std::ofstream(adapter + "/chat_template.jinja") << own;
   CHECK(load_session(run).format.chat_template()->source() == own);
-  run.lora.reset();
+  run.lora.clear();
   CHECK(load_session(run).format.chat_template()->source() != own);
 
   NamedArrays bare;

@@ -24,7 +24,6 @@
 #include "lib/runtime/generation/session.h"
 #include "lib/runtime/generation/weights.h"
 #include "lib/runtime/tool/available_memory.h"
-#include "lib/runtime/tool/temporary_directory.h"
 #include "lib/runtime/training/describe_sample.h"
 #include "lib/runtime/training/export_model.h"
 #include "lib/runtime/training/least_loss.h"
@@ -121,7 +120,6 @@ class GraphTask : public TrainTask {
   Recipe recipe_;
   bool overfit_;
   mutable ThreadPool pool_;
-  TemporaryDirectory directory_;  // of a tokenizer that is trained
   std::unique_ptr<io::ModelFiles> base_;
   TrainingData data_;
   std::vector<std::string> notices_;
@@ -148,7 +146,7 @@ GraphTask::GraphTask(const Recipe& recipe, const TaskOptions& options)
       overfit_(options.overfit_batch),
       pool_(static_cast<int>(options.threads.value_or(default_thread_count()))),
       base_(open_base(recipe)),
-      data_(open_training_data(fit_rows(recipe_, base_.get()), directory_.path(), base_.get())) {
+      data_(open_training_data(fit_rows(recipe_, base_.get()), base_.get())) {
   if (overfit_) {
     data_.options.augment = false;
     recipe_.model.dropout = recipe_.lora.dropout = recipe_.train.label_smoothing = 0;

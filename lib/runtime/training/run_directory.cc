@@ -65,6 +65,11 @@ RunDirectory::~RunDirectory() {
   fs::remove(path_, ignored);
 }
 
+std::vector<std::string> RunDirectory::traces() const {
+  if (!made_) return {};
+  return {file(kLock), path_};
+}
+
 bool RunDirectory::is_result() const {
   return io::is_regular_file(file("run.json")) || io::is_regular_file(file(kMetricsRows));
 }

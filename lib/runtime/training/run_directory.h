@@ -44,6 +44,9 @@ class RunDirectory {
   void refuse_inputs(const std::vector<std::string>& inputs,
                      const std::vector<std::string>& exported) const;
 
+  // What its destructor removes if no run began: for the end of a process without destructors.
+  std::vector<std::string> traces() const;
+
   // Whether an earlier run left checkpoints or metrics here.
   bool has_run() const;
 

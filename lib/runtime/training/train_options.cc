@@ -9,7 +9,6 @@ void add_data_variables(CommandLine& line) {
   line.add_variable("LUMEN_DATA",
                     "the directory of the data sets that recipes name, and one more in which their "
                     "files are looked for");
-  line.add_variable("TMPDIR", "where a tokenizer is kept while it is trained (/tmp)");
 }
 
 void declare(CommandLine& line, TrainOptions& options) {

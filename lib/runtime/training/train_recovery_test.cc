@@ -97,6 +97,23 @@ TEST_CASE("SIGINT and SIGTERM save and end, and the run goes on to the same bits
   }
 }
 
+TEST_CASE("a signal while the data are read ends at once and leaves nothing new") {
+  for (const int number : {SIGINT, SIGTERM}) {
+    const TaskFactory stops = [number](const Recipe& recipe, const TaskOptions& options) {
+      ::raise(number);
+      return fake_factory()(recipe, options);
+    };
+    const Place place;
+    const TrainOutcome stopped = TrainProcess(place.options(), stops).finish();
+    CHECK(stopped.exit_code == 128 + number);
+    CHECK(stopped.signal == 0);
+    CHECK_FALSE(fs::exists(place.root + "/out"));
+    REQUIRE(place.run().exit_code == 0);
+    CHECK(TrainProcess(place.options("auto"), stops).finish().exit_code == 128 + number);
+    check_same_result(place, undisturbed());
+  }
+}
+
 TEST_CASE("a second signal ends at once, with the old checkpoints intact") {
   const Place place;
   FakeOptions stops;

@@ -1,13 +1,10 @@
 #include "lib/runtime/training/training_data.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/data/find_dataset.h"
-#include "lib/io/atomic_file.h"
 #include "lib/io/mapped_file.h"
 #include "lib/runtime/generation/prompt_format.h"
 #include "lib/text/gguf_files.h"
@@ -166,11 +163,8 @@ text::TokenizerTraining tokenizer_training(const Recipe& recipe, bool chat) {
   return training;
 }
 
-// Trains the tokenizer unless an earlier start of the run has.
-void train_own_tokenizer(const Recipe& recipe, const std::string& directory,
-                         const std::string& chat_template, TrainingData& result) {
-  result.tokenizer_directory = directory;
-  if (io::is_regular_file(directory + "/tokenizer_config.json")) return;
+void train_own_tokenizer(const Recipe& recipe, const std::string& chat_template,
+                         TrainingData& result) {
   std::vector<std::string> paths;
   for (const std::string& file : recipe.tokenizer.files) {
     paths.push_back(find_file(recipe, "tokenizer.files", file));
@@ -186,14 +180,28 @@ void train_own_tokenizer(const Recipe& recipe, const std::string& directory,
          options.paths.size() > 1 ? " and the other files have" : ": has",
          " no text to train a tokenizer on");
   }
-  ::mkdir(directory.c_str(), 0777);
   text::TokenizerTraining training = tokenizer_training(recipe, !chat_template.empty());
   training.chat_template = chat_template;
   try {
-    text::train_tokenizer({texts.begin(), texts.end()}, training, directory);
+    result.tokenizer_files = text::make_tokenizer({texts.begin(), texts.end()}, training);
   } catch (const text::TokenizerOptionError& error) {
     fail_at_key(recipe, "tokenizer." + error.option(), error.what());
   }
+  result.tokenizer = text::parse_files(result.tokenizer_files);
+}
+
+// The files of the vocabulary in `directory`.
+std::vector<text::TokenizerFile> read_tokenizer_files(const std::string& directory) {
+  std::vector<std::string> names(std::begin(kTokenizerFiles), std::end(kTokenizerFiles));
+  names.emplace_back("tokenizer_config.json");
+  std::vector<text::TokenizerFile> files;
+  for (const std::string& name : names) {
+    const std::string path = str(directory, "/", name);
+    if (io::is_regular_file(path)) {
+      files.push_back({name, io::read_file(path, limits::kJsonBytes)});
+    }
+  }
+  return files;
 }
 
 std::string parent_of(const std::string& path) {
@@ -216,49 +224,40 @@ bool is_vocabulary_name(const std::string& name) {
          std::ranges::find(io::kVocabularyFiles, name) != std::end(io::kVocabularyFiles);
 }
 
-// Writes `files` for the result to have them; "" if there are none, of which a whole model is told
-// that lumen-run needs the vocabulary `place` beside it.
-std::string keep_tokenizer(const std::vector<text::TokenizerFile>& files, const Recipe& recipe,
-                           const std::string& work_directory, const std::string& place,
-                           TrainingData& result) {
-  if (files.empty()) {
-    if (recipe.lora.rank && !recipe.exported.merge_lora) return "";
+// Keeps `files` for the result to have them. If there are none, a whole model is told that
+// lumen-run needs the vocabulary `place` beside it.
+void keep_tokenizer(std::vector<text::TokenizerFile> files, const Recipe& recipe,
+                    const std::string& place, TrainingData& result) {
+  const bool is_whole = !recipe.lora.rank || recipe.exported.merge_lora;
+  if (files.empty() && is_whole) {
     result.notices.push_back(
         str("the vocabulary (", result.tokenizer->kind(),
             ") has no form as tokenizer.json; lumen-run will need --tokenizer ", place));
-    return "";
   }
-  const std::string directory = work_directory + "/tokenizer";
-  ::mkdir(directory.c_str(), 0777);
-  for (const text::TokenizerFile& file : files) {
-    io::write_file_atomically(directory + "/" + file.name, file.content);
-  }
-  return directory;
+  result.tokenizer_files = std::move(files);
 }
 
 // The tokenizer at `path`, and its files for the result.
-void take_tokenizer(const std::string& path, const Recipe& recipe,
-                    const std::string& work_directory, TrainingData& result) {
+void take_tokenizer(const std::string& path, const Recipe& recipe, TrainingData& result) {
   result.tokenizer = text::load_tokenizer(path);
   std::string file = path;
   if (io::is_directory(path)) {
     if (!io::find_tokenizer(path).empty()) {
-      result.tokenizer_directory = path;
+      result.tokenizer_files = read_tokenizer_files(path);
       return;
     }
     file = io::only_gguf(path);
   } else if (is_vocabulary_name(path.substr(path.rfind('/') + 1))) {
-    result.tokenizer_directory = parent_of(path);
+    result.tokenizer_files = read_tokenizer_files(parent_of(path));
     return;
   }
-  std::string& directory = result.tokenizer_directory;
-  directory = keep_tokenizer(text::vocabulary_files(file), recipe, work_directory,
-                             io::place_of(path), result);
-  if (!directory.empty()) result.tokenizer = text::load_tokenizer(directory);  // the result's
+  keep_tokenizer(text::vocabulary_files(file), recipe, io::place_of(path), result);
+  if (result.tokenizer_files.empty()) return;
+  result.tokenizer =  // the result's
+      with_context(io::place_of(path), [&] { return text::parse_files(result.tokenizer_files); });
 }
 
-void find_tokenizer(const Recipe& recipe, const std::string& work_directory,
-                    const io::ModelFiles* base, TrainingData& result) {
+void find_tokenizer(const Recipe& recipe, const io::ModelFiles* base, TrainingData& result) {
   const TokenizerRecipe& t = recipe.tokenizer;
   const bool chat =
       result.options.format == data::Format::kJsonl || result.options.format == data::Format::kFaq;
@@ -274,22 +273,20 @@ void find_tokenizer(const Recipe& recipe, const std::string& work_directory,
     source = kChatMl;
   }
   if (t.type) {
-    train_own_tokenizer(recipe, work_directory + "/tokenizer", source, result);
-    result.tokenizer = text::load_tokenizer(result.tokenizer_directory);
+    train_own_tokenizer(recipe, source, result);
     const int64_t wanted = t.vocab_size.value_or(0), made = result.tokenizer->vocab_size();
     if (made < wanted && recipe.given.count("tokenizer.vocab_size") > 0) {
       result.notices.push_back(
           str("tokenizer.vocab_size is ", wanted, ", but the texts give only ", made, " tokens"));
     }
   } else if (t.path) {
-    take_tokenizer(find_file(recipe, "tokenizer.path", *t.path), recipe, work_directory, result);
+    take_tokenizer(find_file(recipe, "tokenizer.path", *t.path), recipe, result);
   } else if (base != nullptr && !base->tokenizer_file.empty()) {
     result.tokenizer = text::load_tokenizer(base->tokenizer_file);
-    result.tokenizer_directory = parent_of(base->tokenizer_file);
+    result.tokenizer_files = read_tokenizer_files(parent_of(base->tokenizer_file));
   } else if (base != nullptr && base->gguf != nullptr) {
     result.tokenizer = text::load_tokenizer(*base->gguf);
-    result.tokenizer_directory = keep_tokenizer(text::tokenizer_files(*base->gguf), recipe,
-                                                work_directory, io::place_of(base->path), result);
+    keep_tokenizer(text::tokenizer_files(*base->gguf), recipe, io::place_of(base->path), result);
   } else if (base != nullptr) {
     fail(ErrorKind::kMissing, io::place_of(base->path),
          ": has no tokenizer of its own; name one in tokenizer.path");
@@ -321,8 +318,7 @@ DataShape TrainingData::shape() const {
   return shape;
 }
 
-TrainingData open_training_data(const Recipe& recipe, const std::string& work_directory,
-                                const io::ModelFiles* base) {
+TrainingData open_training_data(const Recipe& recipe, const io::ModelFiles* base) {
   TrainingData result;
   std::optional<data::Format> format;
   add_sources(recipe, recipe.data.train, "data.train", format, result.options.paths, result);
@@ -339,7 +335,7 @@ TrainingData open_training_data(const Recipe& recipe, const std::string& work_di
   const bool has_one = recipe.tokenizer.path || base_has_one;
   const bool ids = result.options.format == data::Format::kBin;
   if (is_text(result.options.format) || (ids && has_one)) {
-    find_tokenizer(recipe, work_directory, base, result);
+    find_tokenizer(recipe, base, result);
     const PromptFormat format(result.tokenizer, result.chat_template,
                               base != nullptr ? base->end_tokens : std::vector<io::EndToken>());
     tools = {result.tokenizer.get(), result.chat_template ? &*result.chat_template : nullptr,

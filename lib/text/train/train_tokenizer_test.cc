@@ -6,6 +6,7 @@
 #include "lib/io/json.h"
 #include "lib/io/mapped_file.h"
 #include "lib/text/tokenizer.h"
+#include "lib/text/vocabulary_files.h"
 
 namespace lumen::text {
 namespace {
@@ -15,9 +16,7 @@ using lumen::testing::refusal;
 
 std::shared_ptr<const Tokenizer> trained(const std::vector<std::string_view>& texts,
                                          const TokenizerTraining& options) {
-  const std::string directory = lumen::testing::temporary_directory();
-  train_tokenizer(texts, options, directory);
-  return load_tokenizer(directory);
+  return parse_files(make_tokenizer(texts, options));
 }
 
 TokenizerTraining training(TokenizerKind kind, int64_t vocab_size = 0) {
