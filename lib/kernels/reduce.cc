@@ -8,6 +8,7 @@
 #include "lib/base/check.h"
 #include "lib/base/prefetch.h"
 #include "lib/base/round_up.h"
+#include "lib/kernels/fold_rows.h"
 #include "lib/kernels/simd/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -143,27 +144,6 @@ float reduce_span(const T* x, int64_t n) {
   return reduce_short_span<Op, T, true>(x, n, no_nan);
 }
 
-// Rows of 2 to 4 numbers, a vector of rows at a time, in the order of reduce_span: all of its
-// vectors have 4 lanes or more.
-template <class Op>
-void reduce_short_rows(const float* x, int64_t rows, int64_t axis, float* y) {
-  const Float d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto start = hn::Set(d, Op::kStart);
-  FloatVec a = start, b = start, c = start, e = start;
-  int64_t row = 0;
-  for (; row + lanes <= rows; row += lanes) {
-    const float* const from = x + row * axis;
-    if (axis == 2) hn::LoadInterleaved2(d, from, a, b);
-    if (axis == 3) hn::LoadInterleaved3(d, from, a, b, c);
-    if (axis == 4) hn::LoadInterleaved4(d, from, a, b, c, e);
-    const auto even = Op::join(Op::join(start, a), Op::join(start, c));
-    const auto odd = Op::join(Op::join(start, b), Op::join(start, e));
-    hn::StoreU(Op::join(even, odd), d, y + row);
-  }
-  for (; row < rows; ++row) y[row] = reduce_span<Op, float>(x + row * axis, axis);
-}
-
 // Where rows are divided: reductions of both parts are joined.
 constexpr int64_t first_half(int64_t rows) {
   return (rows / 2 + kRowSpan - 1) / kRowSpan * kRowSpan;
@@ -285,15 +265,6 @@ float min_bf16_span(const uint16_t* x, int64_t n) {
 float min_f16_span(const uint16_t* x, int64_t n) {
   return reduce_span<Minimum, HalfBits>(reinterpret_cast<const HalfBits*>(x), n);
 }
-void sum_short(const float* x, int64_t rows, int64_t axis, float* y) {
-  reduce_short_rows<Sum>(x, rows, axis, y);
-}
-void max_short(const float* x, int64_t rows, int64_t axis, float* y) {
-  reduce_short_rows<Maximum>(x, rows, axis, y);
-}
-void min_short(const float* x, int64_t rows, int64_t axis, float* y) {
-  reduce_short_rows<Minimum>(x, rows, axis, y);
-}
 void sum_columns(const float* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
   reduce_columns<Sum>(x, rows, stride, columns, y);
 }
@@ -322,21 +293,6 @@ void max_f16_columns(const uint16_t* x, int64_t rows, int64_t stride, int64_t co
   reduce_columns<Maximum>(reinterpret_cast<const HalfBits*>(x), rows, stride, columns, y);
 }
 
-// The first i with x[i] equal to `value` (or NaN if `value` is); it exists.
-int64_t find_value(const float* x, int64_t n, float value) {
-  const Float d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const bool nan = value != value;
-  const auto wanted = hn::Set(d, value);
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    const auto v = hn::LoadU(d, x + i);
-    if (!hn::AllFalse(d, nan ? hn::IsNaN(v) : hn::Eq(v, wanted))) break;
-  }
-  while (nan ? x[i] == x[i] : x[i] != value) ++i;
-  return i;
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace lumen::kernels
 HWY_AFTER_NAMESPACE();
@@ -353,9 +309,6 @@ HWY_EXPORT(max_f16_span);
 HWY_EXPORT(min_span);
 HWY_EXPORT(min_bf16_span);
 HWY_EXPORT(min_f16_span);
-HWY_EXPORT(sum_short);
-HWY_EXPORT(max_short);
-HWY_EXPORT(min_short);
 HWY_EXPORT(sum_columns);
 HWY_EXPORT(sum_bf16_columns);
 HWY_EXPORT(sum_f16_columns);
@@ -365,13 +318,11 @@ HWY_EXPORT(max_f16_columns);
 HWY_EXPORT(min_columns);
 HWY_EXPORT(min_bf16_columns);
 HWY_EXPORT(min_f16_columns);
-HWY_EXPORT(find_value);
 
 namespace {
 
 template <class T>
 using SpanKernel = float (*)(const T*, int64_t);
-using ShortKernel = void (*)(const float*, int64_t rows, int64_t axis, float*);
 template <class T>
 using ColumnsKernel = void (*)(const T*, int64_t, int64_t, int64_t, float*);
 
@@ -380,7 +331,6 @@ template <class T>
 struct Kernels {
   SpanKernel<T> span;
   ColumnsKernel<T> columns;
-  ShortKernel short_rows = nullptr;  // of 2 to 4
 };
 
 // Work below this many elements is not worth a second thread.
@@ -465,10 +415,12 @@ void reduce(ThreadPool& pool, const T* x, int64_t outer, int64_t axis, int64_t i
   if (inner == 1) {
     const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, axis));
     pool.parallel_for(outer, grain, [&](int64_t begin, int64_t end, int) {
-      if constexpr (std::is_same_v<T, float>) {
-        if (axis >= 2 && axis <= 4) {
-          return kernels.short_rows(x + begin * axis, end - begin, axis, y + begin);
-        }
+      if (axis > 0 && axis <= kShortLine) {
+        return over_turned_lines(reinterpret_cast<const std::byte*>(x), sizeof(T), axis, begin, end,
+                                 [&](const std::byte* turned, int64_t lines, int64_t first) {
+                                   kernels.columns(reinterpret_cast<const T*>(turned), axis, lines,
+                                                   lines, y + first);
+                                 });
       }
       for (int64_t i = begin; i < end; ++i) y[i] = kernels.span(x + i * axis, axis);
     });
@@ -496,9 +448,7 @@ Kernels<uint16_t> of_halves(DType dtype, const Kernels<uint16_t>& f16,
 void sum_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
                 float* y) {
   sum<float>(pool, x, outer, axis, inner,
-             {HWY_DYNAMIC_DISPATCH(sum_span), HWY_DYNAMIC_DISPATCH(sum_columns),
-              HWY_DYNAMIC_DISPATCH(sum_short)},
-             y);
+             {HWY_DYNAMIC_DISPATCH(sum_span), HWY_DYNAMIC_DISPATCH(sum_columns)}, y);
 }
 
 void sum_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t outer, int64_t axis,
@@ -512,16 +462,12 @@ void sum_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t o
 void max_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
                 float* y) {
   const auto span = HWY_DYNAMIC_DISPATCH(max_span);
-  reduce<float>(pool, x, outer, axis, inner,
-                {span, HWY_DYNAMIC_DISPATCH(max_columns), HWY_DYNAMIC_DISPATCH(max_short)}, span,
-                y);
+  reduce<float>(pool, x, outer, axis, inner, {span, HWY_DYNAMIC_DISPATCH(max_columns)}, span, y);
 }
 void min_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
                 float* y) {
   const auto span = HWY_DYNAMIC_DISPATCH(min_span);
-  reduce<float>(pool, x, outer, axis, inner,
-                {span, HWY_DYNAMIC_DISPATCH(min_columns), HWY_DYNAMIC_DISPATCH(min_short)}, span,
-                y);
+  reduce<float>(pool, x, outer, axis, inner, {span, HWY_DYNAMIC_DISPATCH(min_columns)}, span, y);
 }
 
 void max_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t outer, int64_t axis,
@@ -542,7 +488,7 @@ void min_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t o
 }
 
 int64_t argmax(const float* x, int64_t n) {
-  return HWY_DYNAMIC_DISPATCH(find_value)(x, n, HWY_DYNAMIC_DISPATCH(max_span)(x, n));
+  return argmax_line(DType::kF32, false, reinterpret_cast<const std::byte*>(x), n);
 }
 
 }  // namespace lumen::kernels
