@@ -77,8 +77,15 @@ template <Fold kFold, typename S>
 HWY_INLINE S joined(S a, S b) {
   if constexpr (kFold == Fold::kMaximum) return a != a || b <= a ? a : b;
   if constexpr (kFold == Fold::kMinimum) return a != a || a <= b ? a : b;
-  if constexpr (std::is_floating_point_v<S>) return kFold == Fold::kSum ? a + b : a * b + 0;
+  if constexpr (std::is_floating_point_v<S>) return kFold == Fold::kProduct ? a * b + 0 : a + b;
   return kFold == Fold::kSum ? wrap_add(a, b) : wrap_mul(a, b);
+}
+
+// What a fold takes of element i.
+template <Fold kFold, typename T>
+HWY_INLINE Carried<kFold, T> taken(const std::byte* x, int64_t i) {
+  const auto value = static_cast<Carried<kFold, T>>(at<T>(x, i));
+  return kFold == Fold::kSquareSum ? value * value : value;
 }
 
 template <Fold kFold, typename T>
@@ -86,7 +93,7 @@ void fold_rows_as(const std::byte* __restrict x, int64_t stride, int64_t rows, i
                   std::byte* __restrict totals) {
   using S = Carried<kFold, T>;
   const auto take = [=](int64_t r, int64_t i)
-                        HWY_ATTR { return static_cast<S>(at<T>(x, r * stride + i)); };
+                        HWY_ATTR { return taken<kFold, T>(x, r * stride + i); };
   int64_t r = 0;
   for (; r + 4 <= rows; r += 4) {
     for (int64_t i = 0; i < count; ++i) {
@@ -111,7 +118,7 @@ Carried<kFold, T> fold_line_of(const std::byte* x, int64_t n) {
   auto* const bytes = reinterpret_cast<std::byte*>(parts);
   const int64_t width = std::min(kFoldParts, n), rows = n / width;
   for (int64_t i = 0; i < width; ++i) {
-    const auto value = static_cast<S>(at<T>(x, i));
+    const auto value = taken<kFold, T>(x, i);
     parts[i] = kFold == Fold::kSum ? joined<kFold>(S{0}, value) : value;  // + 0 also of −0
   }
   fold_rows_as<kFold, T>(x + width * kSize, width, rows - 1, width, bytes);
@@ -160,6 +167,11 @@ HWY_INLINE void with_fold(Fold fold, DType dtype, const F& f) {
     switch (fold) {
       case Fold::kSum:
         return f(type, std::integral_constant<Fold, Fold::kSum>());
+      case Fold::kSquareSum:
+        if constexpr (std::is_same_v<decltype(type), double>) {
+          f(type, std::integral_constant<Fold, Fold::kSquareSum>());
+        }
+        return;
       case Fold::kProduct:
         return f(type, std::integral_constant<Fold, Fold::kProduct>());
       case Fold::kMaximum:

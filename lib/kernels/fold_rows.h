@@ -12,7 +12,8 @@
 
 namespace lumen::kernels {
 
-enum class Fold { kSum, kProduct, kMaximum, kMinimum };
+// kSquareSum: the sum of squares, of float64 only; partial results are joined by kSum.
+enum class Fold { kSum, kSquareSum, kProduct, kMaximum, kMinimum };
 
 // What a fold of elements of a type (float64, integers, bool) is carried in: sums and products in
 // double or int64, extremes in the type itself. A NaN that an extreme has met stays.

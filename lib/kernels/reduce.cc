@@ -26,9 +26,10 @@ namespace HWY_NAMESPACE {
 using Float = hn::ScalableTag<float>;
 using FloatVec = hn::Vec<Float>;
 
-// How a reduction starts, takes one more element and joins two partial results.
+// How a reduction starts, what it takes of an element and how it joins two partial results.
 // join_numbers is join where neither is NaN.
 struct Sum {
+  static HWY_INLINE FloatVec take(FloatVec v) { return v; }
   static constexpr float kStart = 0.0f;
   static constexpr bool kMindsNan = false;
   static HWY_INLINE FloatVec join(FloatVec a, FloatVec b) { return hn::Add(a, b); }
@@ -39,8 +40,12 @@ struct Sum {
     return hn::Add(a, b);
   }
 };
+struct SquareSum : Sum {
+  static HWY_INLINE FloatVec take(FloatVec v) { return hn::Mul(v, v); }
+};
 template <bool kLeast>
 struct Extreme {
+  static HWY_INLINE FloatVec take(FloatVec v) { return v; }
   static constexpr float kStart = kLeast ? kInf : -kInf;
   static constexpr bool kMindsNan = true;
   static HWY_INLINE FloatVec join_numbers(FloatVec a, FloatVec b) {
@@ -105,9 +110,10 @@ float reduce_short_span(const T* x, int64_t n, bool& no_nan) {
   auto most0 = hn::Zero(Bits()), most1 = most0;
   int64_t i = 0;
   for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    const auto v0 = load_numbers(Float(), x + i), v1 = load_numbers(Float(), x + i + lanes);
-    const auto v2 = load_numbers(Float(), x + i + 2 * lanes);
-    const auto v3 = load_numbers(Float(), x + i + 3 * lanes);
+    const auto v0 = Op::take(load_numbers(Float(), x + i));
+    const auto v1 = Op::take(load_numbers(Float(), x + i + lanes));
+    const auto v2 = Op::take(load_numbers(Float(), x + i + 2 * lanes));
+    const auto v3 = Op::take(load_numbers(Float(), x + i + 3 * lanes));
     if constexpr (!kMayBeNan) {
       most0 = larger_bits(larger_bits(most0, v0), v2);
       most1 = larger_bits(larger_bits(most1, v1), v3);
@@ -121,11 +127,13 @@ float reduce_short_span(const T* x, int64_t n, bool& no_nan) {
     no_nan = !any_nan_in(hn::Max(most0, most1));
     if (!no_nan) return 0;
   }
-  for (; i + lanes <= n; i += lanes) part0 = Op::join(part0, load_numbers(Float(), x + i));
+  for (; i + lanes <= n; i += lanes) {
+    part0 = Op::join(part0, Op::take(load_numbers(Float(), x + i)));
+  }
   if (i < n) {
     const auto is_there = hn::FirstN(d, static_cast<size_t>(n - i));
-    part1 = Op::join(
-        part1, hn::IfThenElse(is_there, load_first(Float(), x + i, n - i), hn::Set(d, Op::kStart)));
+    part1 = Op::join(part1, hn::IfThenElse(is_there, Op::take(load_first(Float(), x + i, n - i)),
+                                           hn::Set(d, Op::kStart)));
   }
   return join_lanes<Op>(d, Op::join(Op::join(part0, part1), Op::join(part2, part3)));
 }
@@ -175,7 +183,7 @@ void reduce_few_rows(const T* x, int64_t rows, int64_t stride, int64_t columns, 
   const auto start = hn::Set(Float(), Op::kStart);
   join_parts<Op>(columns, y, [&](int64_t part, int64_t i, int64_t count) HWY_ATTR {
     if (part >= rows) return start;
-    return Op::join(start, load_first(Float(), x + part * stride + i, count));
+    return Op::join(start, Op::take(load_first(Float(), x + part * stride + i, count)));
   });
 }
 
@@ -196,7 +204,7 @@ bool reduce_rows(const T* x, int64_t rows, int64_t stride, int64_t columns, floa
       for (int64_t row = part; row < rows; row += kRowParts) {
         const T* const from = x + row * stride + i;
         prefetch(from + stride, lanes * static_cast<int64_t>(sizeof(T)));
-        const auto v = load(from);
+        const auto v = Op::take(load(from));
         joined = kMayBeNan ? Op::join(joined, v) : Op::join_numbers(joined, v);
         if constexpr (!kMayBeNan) most = larger_bits(most, v);
       }
@@ -247,6 +255,15 @@ float sum_bf16_span(const uint16_t* x, int64_t n) {
 float sum_f16_span(const uint16_t* x, int64_t n) {
   return reduce_span<Sum, HalfBits>(reinterpret_cast<const HalfBits*>(x), n);
 }
+float square_span(const float* x, int64_t n) {
+  return reduce_span<SquareSum, float>(x, n);
+}
+float square_bf16_span(const uint16_t* x, int64_t n) {
+  return reduce_span<SquareSum, uint16_t>(x, n);
+}
+float square_f16_span(const uint16_t* x, int64_t n) {
+  return reduce_span<SquareSum, HalfBits>(reinterpret_cast<const HalfBits*>(x), n);
+}
 float max_span(const float* x, int64_t n) {
   return reduce_span<Maximum, float>(x, n);
 }
@@ -273,6 +290,17 @@ void sum_bf16_columns(const uint16_t* x, int64_t rows, int64_t stride, int64_t c
 }
 void sum_f16_columns(const uint16_t* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
   reduce_columns<Sum>(reinterpret_cast<const HalfBits*>(x), rows, stride, columns, y);
+}
+void square_columns(const float* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
+  reduce_columns<SquareSum>(x, rows, stride, columns, y);
+}
+void square_bf16_columns(const uint16_t* x, int64_t rows, int64_t stride, int64_t columns,
+                         float* y) {
+  reduce_columns<SquareSum>(x, rows, stride, columns, y);
+}
+void square_f16_columns(const uint16_t* x, int64_t rows, int64_t stride, int64_t columns,
+                        float* y) {
+  reduce_columns<SquareSum>(reinterpret_cast<const HalfBits*>(x), rows, stride, columns, y);
 }
 void min_columns(const float* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
   reduce_columns<Minimum>(x, rows, stride, columns, y);
@@ -303,6 +331,12 @@ namespace lumen::kernels {
 HWY_EXPORT(sum_span);
 HWY_EXPORT(sum_bf16_span);
 HWY_EXPORT(sum_f16_span);
+HWY_EXPORT(square_span);
+HWY_EXPORT(square_bf16_span);
+HWY_EXPORT(square_f16_span);
+HWY_EXPORT(square_columns);
+HWY_EXPORT(square_bf16_columns);
+HWY_EXPORT(square_f16_columns);
 HWY_EXPORT(max_span);
 HWY_EXPORT(max_bf16_span);
 HWY_EXPORT(max_f16_span);
@@ -456,6 +490,21 @@ void sum_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t o
   sum(pool, x, outer, axis, inner,
       of_halves(dtype, {HWY_DYNAMIC_DISPATCH(sum_f16_span), HWY_DYNAMIC_DISPATCH(sum_f16_columns)},
                 {HWY_DYNAMIC_DISPATCH(sum_bf16_span), HWY_DYNAMIC_DISPATCH(sum_bf16_columns)}),
+      y);
+}
+
+void square_sum_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
+                       float* y) {
+  sum<float>(pool, x, outer, axis, inner,
+             {HWY_DYNAMIC_DISPATCH(square_span), HWY_DYNAMIC_DISPATCH(square_columns)}, y);
+}
+
+void square_sum_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t outer,
+                            int64_t axis, int64_t inner, float* y) {
+  sum(pool, x, outer, axis, inner,
+      of_halves(
+          dtype, {HWY_DYNAMIC_DISPATCH(square_f16_span), HWY_DYNAMIC_DISPATCH(square_f16_columns)},
+          {HWY_DYNAMIC_DISPATCH(square_bf16_span), HWY_DYNAMIC_DISPATCH(square_bf16_columns)}),
       y);
 }
 

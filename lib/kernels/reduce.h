@@ -17,6 +17,13 @@ void sum_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, i
 // The same of float16 or bfloat16 numbers, added up in float32.
 void sum_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t outer, int64_t axis,
                      int64_t inner, float* y);
+// Of their squares.
+void square_sum_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
+                       float* y);
+void square_sum_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t outer,
+                            int64_t axis, int64_t inner, float* y);
+void square_sum_reduce_f64(ThreadPool& pool, const double* x, int64_t outer, int64_t axis,
+                           int64_t inner, double* y);
 void max_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
                 float* y);
 void min_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,

@@ -16,6 +16,7 @@ class Reduction {
  public:
   Reduction(Fold fold, DType from, DType to)
       : fold_(fold),
+        join_(fold == Fold::kSquareSum ? Fold::kSum : fold),
         from_(from),
         wide_(carried_type(fold, from)),
         to_(to),
@@ -72,7 +73,7 @@ class Reduction {
                   partial + i * wide_size_);
       }
     });
-    fold_line(fold_, wide_, partial, pieces, total);
+    fold_line(join_, wide_, partial, pieces, total);
     store(total, 1, y);
   }
 
@@ -125,7 +126,7 @@ class Reduction {
              totals[i]);
       }
     });
-    fold_rows(fold_, wide_, totals[1], kTotalBytes / wide_size_, pieces - 1, count, totals[0]);
+    fold_rows(join_, wide_, totals[1], kTotalBytes / wide_size_, pieces - 1, count, totals[0]);
     store(totals[0], count, y);
   }
 
@@ -139,7 +140,7 @@ class Reduction {
       alignas(8) std::byte wide[kTotalBytes];
       fold(x, width, whole, width, wide);
       fold_rows(fold_, from_, x + whole * width * size_, count, rows - whole * beside, count, wide);
-      fold_rows(fold_, wide_, wide + count * wide_size_, count, beside - 1, count, wide);
+      fold_rows(join_, wide_, wide + count * wide_size_, count, beside - 1, count, wide);
       std::memcpy(totals, wide, static_cast<size_t>(count * wide_size_));
       return;
     }
@@ -148,7 +149,7 @@ class Reduction {
 
   void fold_in_order(const std::byte* x, int64_t stride, int64_t rows, int64_t count,
                      std::byte* totals) const {
-    if (fold_ == Fold::kSum) {  // + 0 also of −0
+    if (join_ == Fold::kSum) {  // + 0 also of −0
       std::fill_n(totals, count * wide_size_, std::byte{0});
       return fold_rows(fold_, from_, x, stride, rows, count, totals);
     }
@@ -156,7 +157,7 @@ class Reduction {
     fold_rows(fold_, from_, x + stride * size_, stride, rows - 1, count, totals);
   }
 
-  Fold fold_;
+  Fold fold_, join_;  // join: of partial results
   DType from_, wide_, to_;
   int64_t size_, wide_size_, to_size_;
   bool in_order_;  // down columns
@@ -165,7 +166,8 @@ class Reduction {
 // What the fold of no elements is, in int64 of integers.
 template <typename T>
 T of_nothing(Fold fold, DType dtype) {
-  if (fold == Fold::kSum || fold == Fold::kProduct) return fold == Fold::kSum ? 0 : 1;
+  if (fold == Fold::kProduct) return 1;
+  if (fold == Fold::kSum || fold == Fold::kSquareSum) return 0;
   const bool is_least = fold == Fold::kMaximum;
   if constexpr (std::is_same_v<T, double>) {
     return is_least ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::infinity();
@@ -204,13 +206,15 @@ void sum_typed(ThreadPool& pool, DType from, const std::byte* x, int64_t outer, 
   reduce(pool, Fold::kSum, from, x, outer, axis, inner, to, y);
 }
 
+void square_sum_reduce_f64(ThreadPool& pool, const double* x, int64_t outer, int64_t axis,
+                           int64_t inner, double* y) {
+  reduce(pool, Fold::kSquareSum, DType::kF64, reinterpret_cast<const std::byte*>(x), outer, axis,
+         inner, DType::kF64, reinterpret_cast<std::byte*>(y));
+}
+
 void prod_reduce(ThreadPool& pool, DType from, const std::byte* x, int64_t outer, int64_t axis,
                  int64_t inner, DType to, std::byte* y) {
   reduce(pool, Fold::kProduct, from, x, outer, axis, inner, to, y);
-}
-void prod_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer, int64_t axis,
-                int64_t inner, std::byte* y) {
-  reduce(pool, Fold::kProduct, dtype, x, outer, axis, inner, dtype, y);
 }
 
 void max_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer, int64_t axis,

@@ -90,6 +90,11 @@ std::vector<T> reduced(Reduce reduce, DType from, const std::byte* x, const Exte
   return values;
 }
 
+void square_sum(ThreadPool& pool, DType, const std::byte* x, int64_t outer, int64_t axis,
+                int64_t inner, DType, std::byte* y) {
+  square_sum_reduce_f64(pool, reinterpret_cast<const double*>(x), outer, axis, inner,
+                        reinterpret_cast<double*>(y));
+}
 void largest(ThreadPool& pool, DType from, const std::byte* x, int64_t outer, int64_t axis,
              int64_t inner, DType, std::byte* y) {
   max_typed(pool, from, x, outer, axis, inner, y);
@@ -139,6 +144,9 @@ TEST_CASE("doubles are reduced as they are one by one, along lines and columns o
       };
       // Sums of eighths are exact in any order.
       REQUIRE(results(sum_typed) == folded(x.values, e, [](double a, double b) { return a + b; }));
+      std::vector<double> squares = x.values;
+      for (double& v : squares) v *= v;
+      REQUIRE(results(square_sum) == folded(squares, e, [](double a, double b) { return a + b; }));
       REQUIRE(results(largest) ==
               folded(x.values, e, [](double a, double b) { return std::max(a, b); }));
       REQUIRE(results(smallest) ==
