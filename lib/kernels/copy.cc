@@ -104,7 +104,6 @@ template <class T, int64_t kStride = 0>
 void gather(const std::byte* x, int64_t stride, std::byte* y, int64_t n) {
   constexpr auto kSize = static_cast<int64_t>(sizeof(T));
   if constexpr (kStride == 0) {  // what is known becomes vectors
-    if (stride == -1) return gather<T, -1>(x, stride, y, n);
     if (stride == 2) return gather<T, 2>(x, stride, y, n);
     if (stride == 0 && n > 0) return repeat<T>(x, 1, n, y);
   }
@@ -184,6 +183,9 @@ void copy_row(DType from, const std::byte* x, int64_t stride, DType to, std::byt
     return;
   }
   const int element_bytes = info(from).block_bytes;
+  if (from == to && stride == -1) {
+    return reverse_rows(element_bytes, x - (n - 1) * element_bytes, n, 1, n, y);
+  }
   if (from == to) {
     gather_kernel(element_bytes)(x, stride, y, n);
     return;
@@ -234,13 +236,20 @@ void copy_rows(ThreadPool& pool, DType from, const std::byte* x, const Axes& axe
   }
   const int64_t grain = std::max<int64_t>(1, kGrain / n);
   const int64_t size = info(from).block_bytes;
-  const bool is_short = from == to && !is_quantized(from) && stride == 1 && n * size <= kShortRow;
+  const bool is_plain = from == to && !is_quantized(from), is_reverse = is_plain && stride == -1;
+  const bool is_short = is_reverse || (is_plain && stride == 1 && n * size <= kShortRow);
   pool.parallel_for(axes.rows(), grain, [&](int64_t begin, int64_t end, int) {
     RowCursor cursor(axes, axes.rank - 1, begin);
     for (int64_t row = begin, count; is_short && row < end; row += count, cursor.next(count)) {
       count = std::min(cursor.left(), end - row);
-      const int64_t apart = axes.strides[axes.rank - 2] * size;
-      copy_short_rows(x + cursor.offset() * size, apart, n * size, count, y + row * n * size);
+      const int64_t apart = axes.strides[axes.rank - 2];
+      if (is_reverse) {
+        reverse_rows(static_cast<int>(size), x + (cursor.offset() - (n - 1)) * size, apart, count,
+                     n, y + row * n * size);
+      } else {
+        copy_short_rows(x + cursor.offset() * size, apart * size, n * size, count,
+                        y + row * n * size);
+      }
     }
     if (is_short) return;
     for (int64_t row = begin; row < end; ++row, cursor.next()) {
@@ -310,6 +319,10 @@ void copy_repeated(ThreadPool& pool, int element_bytes, const std::byte* x, cons
 }
 
 }  // namespace
+
+void copy_bytes(const std::byte* x, int64_t n, std::byte* y) {
+  if (n > 0) copy_short_rows(x, 0, n, 1, y);
+}
 
 void copy(ThreadPool& pool, DType from, const std::byte* x, const Strides& strides,
           const Shape& shape, DType to, std::byte* y) {

@@ -17,6 +17,10 @@ namespace lumen::kernels {
 void copy(ThreadPool& pool, DType from, const std::byte* x, const Strides& strides,
           const Shape& shape, DType to, std::byte* y);
 
+// y[i] = x[i] for n bytes that do not overlap. (On Zen 3 glibc's memcpy of 4 KiB takes ten times as
+// long where y lies a few bytes behind x, modulo the size of a page.) noexcept.
+void copy_bytes(const std::byte* x, int64_t n, std::byte* y);
+
 // y (contiguous, shape `to`) = x (contiguous, `shape`, rank ≥ 1) behind `before` zeros along each
 // axis and with zeros behind it, up to `to`.
 void pad(ThreadPool& pool, int64_t element_bytes, const std::byte* x, const Shape& shape,

@@ -112,6 +112,24 @@ TEST_CASE("short rows of any length are copied alone") {
   }
 }
 
+TEST_CASE("bytes are copied alone, however many") {
+  for (int64_t n = 0; n < 300; ++n) {
+    std::vector<std::byte> x(static_cast<size_t>(n)), y(static_cast<size_t>(n + 2), std::byte{9});
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<std::byte>(i * 3);
+    copy_bytes(x.data(), n, y.data() + 1);
+    CHECK(std::equal(x.begin(), x.end(), y.begin() + 1));
+    CHECK((y.front() == std::byte{9} && y.back() == std::byte{9}));
+  }
+}
+
+TEST_CASE("short rows are reversed alone, whatever their size and that of the elements") {
+  for (DType dtype : {DType::kU8, DType::kBF16, DType::kF32, DType::kF64}) {
+    on_every_target([&] {
+      for (int64_t n = 1; n < 70; ++n) check(dtype, dtype, {30, n}, {n + 1, -1}, n - 1);
+    });
+  }
+}
+
 TEST_CASE("zeros around single elements and rows of any length") {
   for (int64_t size : {1, 2, 4, 8}) {
     for (const auto& [shape, before, to] :

@@ -8,6 +8,7 @@
 #include "lib/base/check.h"
 #include "lib/base/prefetch.h"
 #include "lib/base/round_up.h"
+#include "lib/kernels/fold_rows.h"
 #include "lib/kernels/simd/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -25,9 +26,10 @@ namespace HWY_NAMESPACE {
 using Float = hn::ScalableTag<float>;
 using FloatVec = hn::Vec<Float>;
 
-// How a reduction starts, takes one more element and joins two partial results.
+// How a reduction starts, what it takes of an element and how it joins two partial results.
 // join_numbers is join where neither is NaN.
 struct Sum {
+  static HWY_INLINE FloatVec take(FloatVec v) { return v; }
   static constexpr float kStart = 0.0f;
   static constexpr bool kMindsNan = false;
   static HWY_INLINE FloatVec join(FloatVec a, FloatVec b) { return hn::Add(a, b); }
@@ -38,8 +40,12 @@ struct Sum {
     return hn::Add(a, b);
   }
 };
+struct SquareSum : Sum {
+  static HWY_INLINE FloatVec take(FloatVec v) { return hn::Mul(v, v); }
+};
 template <bool kLeast>
 struct Extreme {
+  static HWY_INLINE FloatVec take(FloatVec v) { return v; }
   static constexpr float kStart = kLeast ? kInf : -kInf;
   static constexpr bool kMindsNan = true;
   static HWY_INLINE FloatVec join_numbers(FloatVec a, FloatVec b) {
@@ -104,9 +110,10 @@ float reduce_short_span(const T* x, int64_t n, bool& no_nan) {
   auto most0 = hn::Zero(Bits()), most1 = most0;
   int64_t i = 0;
   for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    const auto v0 = load_numbers(Float(), x + i), v1 = load_numbers(Float(), x + i + lanes);
-    const auto v2 = load_numbers(Float(), x + i + 2 * lanes);
-    const auto v3 = load_numbers(Float(), x + i + 3 * lanes);
+    const auto v0 = Op::take(load_numbers(Float(), x + i));
+    const auto v1 = Op::take(load_numbers(Float(), x + i + lanes));
+    const auto v2 = Op::take(load_numbers(Float(), x + i + 2 * lanes));
+    const auto v3 = Op::take(load_numbers(Float(), x + i + 3 * lanes));
     if constexpr (!kMayBeNan) {
       most0 = larger_bits(larger_bits(most0, v0), v2);
       most1 = larger_bits(larger_bits(most1, v1), v3);
@@ -120,11 +127,13 @@ float reduce_short_span(const T* x, int64_t n, bool& no_nan) {
     no_nan = !any_nan_in(hn::Max(most0, most1));
     if (!no_nan) return 0;
   }
-  for (; i + lanes <= n; i += lanes) part0 = Op::join(part0, load_numbers(Float(), x + i));
+  for (; i + lanes <= n; i += lanes) {
+    part0 = Op::join(part0, Op::take(load_numbers(Float(), x + i)));
+  }
   if (i < n) {
     const auto is_there = hn::FirstN(d, static_cast<size_t>(n - i));
-    part1 = Op::join(
-        part1, hn::IfThenElse(is_there, load_first(Float(), x + i, n - i), hn::Set(d, Op::kStart)));
+    part1 = Op::join(part1, hn::IfThenElse(is_there, Op::take(load_first(Float(), x + i, n - i)),
+                                           hn::Set(d, Op::kStart)));
   }
   return join_lanes<Op>(d, Op::join(Op::join(part0, part1), Op::join(part2, part3)));
 }
@@ -141,27 +150,6 @@ float reduce_span(const T* x, int64_t n) {
     if (HWY_LIKELY(no_nan)) return extreme;
   }
   return reduce_short_span<Op, T, true>(x, n, no_nan);
-}
-
-// Rows of 2 to 4 numbers, a vector of rows at a time, in the order of reduce_span: all of its
-// vectors have 4 lanes or more.
-template <class Op>
-void reduce_short_rows(const float* x, int64_t rows, int64_t axis, float* y) {
-  const Float d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto start = hn::Set(d, Op::kStart);
-  FloatVec a = start, b = start, c = start, e = start;
-  int64_t row = 0;
-  for (; row + lanes <= rows; row += lanes) {
-    const float* const from = x + row * axis;
-    if (axis == 2) hn::LoadInterleaved2(d, from, a, b);
-    if (axis == 3) hn::LoadInterleaved3(d, from, a, b, c);
-    if (axis == 4) hn::LoadInterleaved4(d, from, a, b, c, e);
-    const auto even = Op::join(Op::join(start, a), Op::join(start, c));
-    const auto odd = Op::join(Op::join(start, b), Op::join(start, e));
-    hn::StoreU(Op::join(even, odd), d, y + row);
-  }
-  for (; row < rows; ++row) y[row] = reduce_span<Op, float>(x + row * axis, axis);
 }
 
 // Where rows are divided: reductions of both parts are joined.
@@ -195,7 +183,7 @@ void reduce_few_rows(const T* x, int64_t rows, int64_t stride, int64_t columns, 
   const auto start = hn::Set(Float(), Op::kStart);
   join_parts<Op>(columns, y, [&](int64_t part, int64_t i, int64_t count) HWY_ATTR {
     if (part >= rows) return start;
-    return Op::join(start, load_first(Float(), x + part * stride + i, count));
+    return Op::join(start, Op::take(load_first(Float(), x + part * stride + i, count)));
   });
 }
 
@@ -216,7 +204,7 @@ bool reduce_rows(const T* x, int64_t rows, int64_t stride, int64_t columns, floa
       for (int64_t row = part; row < rows; row += kRowParts) {
         const T* const from = x + row * stride + i;
         prefetch(from + stride, lanes * static_cast<int64_t>(sizeof(T)));
-        const auto v = load(from);
+        const auto v = Op::take(load(from));
         joined = kMayBeNan ? Op::join(joined, v) : Op::join_numbers(joined, v);
         if constexpr (!kMayBeNan) most = larger_bits(most, v);
       }
@@ -267,6 +255,15 @@ float sum_bf16_span(const uint16_t* x, int64_t n) {
 float sum_f16_span(const uint16_t* x, int64_t n) {
   return reduce_span<Sum, HalfBits>(reinterpret_cast<const HalfBits*>(x), n);
 }
+float square_span(const float* x, int64_t n) {
+  return reduce_span<SquareSum, float>(x, n);
+}
+float square_bf16_span(const uint16_t* x, int64_t n) {
+  return reduce_span<SquareSum, uint16_t>(x, n);
+}
+float square_f16_span(const uint16_t* x, int64_t n) {
+  return reduce_span<SquareSum, HalfBits>(reinterpret_cast<const HalfBits*>(x), n);
+}
 float max_span(const float* x, int64_t n) {
   return reduce_span<Maximum, float>(x, n);
 }
@@ -285,15 +282,6 @@ float min_bf16_span(const uint16_t* x, int64_t n) {
 float min_f16_span(const uint16_t* x, int64_t n) {
   return reduce_span<Minimum, HalfBits>(reinterpret_cast<const HalfBits*>(x), n);
 }
-void sum_short(const float* x, int64_t rows, int64_t axis, float* y) {
-  reduce_short_rows<Sum>(x, rows, axis, y);
-}
-void max_short(const float* x, int64_t rows, int64_t axis, float* y) {
-  reduce_short_rows<Maximum>(x, rows, axis, y);
-}
-void min_short(const float* x, int64_t rows, int64_t axis, float* y) {
-  reduce_short_rows<Minimum>(x, rows, axis, y);
-}
 void sum_columns(const float* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
   reduce_columns<Sum>(x, rows, stride, columns, y);
 }
@@ -302,6 +290,17 @@ void sum_bf16_columns(const uint16_t* x, int64_t rows, int64_t stride, int64_t c
 }
 void sum_f16_columns(const uint16_t* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
   reduce_columns<Sum>(reinterpret_cast<const HalfBits*>(x), rows, stride, columns, y);
+}
+void square_columns(const float* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
+  reduce_columns<SquareSum>(x, rows, stride, columns, y);
+}
+void square_bf16_columns(const uint16_t* x, int64_t rows, int64_t stride, int64_t columns,
+                         float* y) {
+  reduce_columns<SquareSum>(x, rows, stride, columns, y);
+}
+void square_f16_columns(const uint16_t* x, int64_t rows, int64_t stride, int64_t columns,
+                        float* y) {
+  reduce_columns<SquareSum>(reinterpret_cast<const HalfBits*>(x), rows, stride, columns, y);
 }
 void min_columns(const float* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
   reduce_columns<Minimum>(x, rows, stride, columns, y);
@@ -322,21 +321,6 @@ void max_f16_columns(const uint16_t* x, int64_t rows, int64_t stride, int64_t co
   reduce_columns<Maximum>(reinterpret_cast<const HalfBits*>(x), rows, stride, columns, y);
 }
 
-// The first i with x[i] equal to `value` (or NaN if `value` is); it exists.
-int64_t find_value(const float* x, int64_t n, float value) {
-  const Float d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const bool nan = value != value;
-  const auto wanted = hn::Set(d, value);
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    const auto v = hn::LoadU(d, x + i);
-    if (!hn::AllFalse(d, nan ? hn::IsNaN(v) : hn::Eq(v, wanted))) break;
-  }
-  while (nan ? x[i] == x[i] : x[i] != value) ++i;
-  return i;
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace lumen::kernels
 HWY_AFTER_NAMESPACE();
@@ -347,15 +331,18 @@ namespace lumen::kernels {
 HWY_EXPORT(sum_span);
 HWY_EXPORT(sum_bf16_span);
 HWY_EXPORT(sum_f16_span);
+HWY_EXPORT(square_span);
+HWY_EXPORT(square_bf16_span);
+HWY_EXPORT(square_f16_span);
+HWY_EXPORT(square_columns);
+HWY_EXPORT(square_bf16_columns);
+HWY_EXPORT(square_f16_columns);
 HWY_EXPORT(max_span);
 HWY_EXPORT(max_bf16_span);
 HWY_EXPORT(max_f16_span);
 HWY_EXPORT(min_span);
 HWY_EXPORT(min_bf16_span);
 HWY_EXPORT(min_f16_span);
-HWY_EXPORT(sum_short);
-HWY_EXPORT(max_short);
-HWY_EXPORT(min_short);
 HWY_EXPORT(sum_columns);
 HWY_EXPORT(sum_bf16_columns);
 HWY_EXPORT(sum_f16_columns);
@@ -365,13 +352,11 @@ HWY_EXPORT(max_f16_columns);
 HWY_EXPORT(min_columns);
 HWY_EXPORT(min_bf16_columns);
 HWY_EXPORT(min_f16_columns);
-HWY_EXPORT(find_value);
 
 namespace {
 
 template <class T>
 using SpanKernel = float (*)(const T*, int64_t);
-using ShortKernel = void (*)(const float*, int64_t rows, int64_t axis, float*);
 template <class T>
 using ColumnsKernel = void (*)(const T*, int64_t, int64_t, int64_t, float*);
 
@@ -380,7 +365,6 @@ template <class T>
 struct Kernels {
   SpanKernel<T> span;
   ColumnsKernel<T> columns;
-  ShortKernel short_rows = nullptr;  // of 2 to 4
 };
 
 // Work below this many elements is not worth a second thread.
@@ -465,10 +449,12 @@ void reduce(ThreadPool& pool, const T* x, int64_t outer, int64_t axis, int64_t i
   if (inner == 1) {
     const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, axis));
     pool.parallel_for(outer, grain, [&](int64_t begin, int64_t end, int) {
-      if constexpr (std::is_same_v<T, float>) {
-        if (axis >= 2 && axis <= 4) {
-          return kernels.short_rows(x + begin * axis, end - begin, axis, y + begin);
-        }
+      if (axis > 0 && axis <= kShortLine) {
+        return over_turned_lines(reinterpret_cast<const std::byte*>(x), sizeof(T), axis, begin, end,
+                                 [&](const std::byte* turned, int64_t lines, int64_t first) {
+                                   kernels.columns(reinterpret_cast<const T*>(turned), axis, lines,
+                                                   lines, y + first);
+                                 });
       }
       for (int64_t i = begin; i < end; ++i) y[i] = kernels.span(x + i * axis, axis);
     });
@@ -496,9 +482,7 @@ Kernels<uint16_t> of_halves(DType dtype, const Kernels<uint16_t>& f16,
 void sum_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
                 float* y) {
   sum<float>(pool, x, outer, axis, inner,
-             {HWY_DYNAMIC_DISPATCH(sum_span), HWY_DYNAMIC_DISPATCH(sum_columns),
-              HWY_DYNAMIC_DISPATCH(sum_short)},
-             y);
+             {HWY_DYNAMIC_DISPATCH(sum_span), HWY_DYNAMIC_DISPATCH(sum_columns)}, y);
 }
 
 void sum_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t outer, int64_t axis,
@@ -509,19 +493,30 @@ void sum_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t o
       y);
 }
 
+void square_sum_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
+                       float* y) {
+  sum<float>(pool, x, outer, axis, inner,
+             {HWY_DYNAMIC_DISPATCH(square_span), HWY_DYNAMIC_DISPATCH(square_columns)}, y);
+}
+
+void square_sum_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t outer,
+                            int64_t axis, int64_t inner, float* y) {
+  sum(pool, x, outer, axis, inner,
+      of_halves(
+          dtype, {HWY_DYNAMIC_DISPATCH(square_f16_span), HWY_DYNAMIC_DISPATCH(square_f16_columns)},
+          {HWY_DYNAMIC_DISPATCH(square_bf16_span), HWY_DYNAMIC_DISPATCH(square_bf16_columns)}),
+      y);
+}
+
 void max_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
                 float* y) {
   const auto span = HWY_DYNAMIC_DISPATCH(max_span);
-  reduce<float>(pool, x, outer, axis, inner,
-                {span, HWY_DYNAMIC_DISPATCH(max_columns), HWY_DYNAMIC_DISPATCH(max_short)}, span,
-                y);
+  reduce<float>(pool, x, outer, axis, inner, {span, HWY_DYNAMIC_DISPATCH(max_columns)}, span, y);
 }
 void min_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
                 float* y) {
   const auto span = HWY_DYNAMIC_DISPATCH(min_span);
-  reduce<float>(pool, x, outer, axis, inner,
-                {span, HWY_DYNAMIC_DISPATCH(min_columns), HWY_DYNAMIC_DISPATCH(min_short)}, span,
-                y);
+  reduce<float>(pool, x, outer, axis, inner, {span, HWY_DYNAMIC_DISPATCH(min_columns)}, span, y);
 }
 
 void max_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t outer, int64_t axis,
@@ -542,7 +537,7 @@ void min_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t o
 }
 
 int64_t argmax(const float* x, int64_t n) {
-  return HWY_DYNAMIC_DISPATCH(find_value)(x, n, HWY_DYNAMIC_DISPATCH(max_span)(x, n));
+  return argmax_line(DType::kF32, false, reinterpret_cast<const std::byte*>(x), n);
 }
 
 }  // namespace lumen::kernels

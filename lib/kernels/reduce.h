@@ -1,6 +1,7 @@
-// Sums and maxima along one axis.
+// Sums, extremes and products along one axis.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "lib/base/pool.h"
@@ -16,6 +17,13 @@ void sum_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, i
 // The same of float16 or bfloat16 numbers, added up in float32.
 void sum_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t outer, int64_t axis,
                      int64_t inner, float* y);
+// Of their squares.
+void square_sum_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
+                       float* y);
+void square_sum_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t outer,
+                            int64_t axis, int64_t inner, float* y);
+void square_sum_reduce_f64(ThreadPool& pool, const double* x, int64_t outer, int64_t axis,
+                           int64_t inner, double* y);
 void max_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
                 float* y);
 void min_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
@@ -25,6 +33,13 @@ void max_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t o
                      int64_t inner, float* y);
 void min_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t outer, int64_t axis,
                      int64_t inner, float* y);
+
+// Products of any plain type `from`, stored as `to`: of floats carried in double, of others in
+// int64, which wraps; of nothing 1. Those down columns of floats (inner > 1), and of lines of at
+// most 64, are the last of the running products (product_scan, typed.h); elements of longer lines
+// are multiplied in an order that depends on their number alone.
+void prod_reduce(ThreadPool& pool, DType from, const std::byte* x, int64_t outer, int64_t axis,
+                 int64_t inner, DType to, std::byte* y);
 
 // Index of the largest of n floats, the first of equals; NaN counts as largest. n ≥ 1.
 int64_t argmax(const float* x, int64_t n);

@@ -23,11 +23,12 @@ void check(int64_t outer, int64_t axis, int64_t inner) {
   Philox random(1);
   std::vector<float> x(static_cast<size_t>(outer * axis * inner));
   for (float& v : x) v = static_cast<float>(random.uniform() - 0.25);
-  std::vector<double> sums(static_cast<size_t>(outer * inner), 0);
+  std::vector<double> sums(static_cast<size_t>(outer * inner), 0), squares = sums;
   std::vector<float> maxima(sums.size(), -kInf), minima(sums.size(), kInf);
   for (int64_t i = 0; i < outer * axis * inner; ++i) {
     const auto at = static_cast<size_t>(i / (axis * inner) * inner + i % inner);
     sums[at] += x[static_cast<size_t>(i)];
+    squares[at] += double{x[static_cast<size_t>(i)]} * x[static_cast<size_t>(i)];
     maxima[at] = std::max(maxima[at], x[static_cast<size_t>(i)]);
     minima[at] = std::min(minima[at], x[static_cast<size_t>(i)]);
   }
@@ -43,6 +44,12 @@ void check(int64_t outer, int64_t axis, int64_t inner) {
     }
     REQUIRE(std::memcmp(one.data(), two.data(), one.size() * sizeof(float)) == 0);
     REQUIRE(std::memcmp(one.data(), three.data(), one.size() * sizeof(float)) == 0);
+    square_sum_reduce(single, x.data(), outer, axis, inner, one.data());
+    square_sum_reduce(pair, x.data(), outer, axis, inner, two.data());
+    for (size_t i = 0; i < squares.size(); ++i) {
+      REQUIRE(std::fabs(one[i] - squares[i]) <= 1e-6 * (1 + static_cast<double>(axis) / 4));
+    }
+    REQUIRE(std::memcmp(one.data(), two.data(), one.size() * sizeof(float)) == 0);
     max_reduce(team, x.data(), outer, axis, inner, one.data());
     REQUIRE(one == maxima);
     min_reduce(team, x.data(), outer, axis, inner, one.data());
@@ -84,6 +91,9 @@ TEST_CASE("sums and extremes of 16-bit floats are those of the floats they stand
       ThreadPool pool(threads);
       sum_reduce(pool, wide.data(), outer, axis, inner, expected.data());
       sum_reduce_half(pool, dtype, x.data(), outer, axis, inner, y.data());
+      REQUIRE(y == expected);
+      square_sum_reduce(pool, wide.data(), outer, axis, inner, expected.data());
+      square_sum_reduce_half(pool, dtype, x.data(), outer, axis, inner, y.data());
       REQUIRE(y == expected);
       max_reduce(pool, wide.data(), outer, axis, inner, expected.data());
       max_reduce_half(pool, dtype, x.data(), outer, axis, inner, y.data());

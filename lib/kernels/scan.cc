@@ -1,4 +1,4 @@
-// Recurrences along one axis: running sums, running products, products and their gradient.
+// Recurrences along one axis: running sums, running products, and the gradient of products.
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
@@ -40,9 +40,13 @@ class Scan {
     const bool has_a = kind != Recurrence::kSum, has_b = kind != Recurrence::kProduct;
     is_float32_ = to == DType::kF32 && (!has_a || a.dtype == DType::kF32) &&
                   (!has_b || b.dtype == DType::kF32);
-    const DType own = std::is_same_v<T, double> ? DType::kF64 : DType::kI64;
-    is_own_ = b.dtype == own && to == own && reinterpret_cast<uintptr_t>(b.data) % alignof(T) == 0;
+    const auto is_own = [](const TypedOperand& x) {
+      return x.dtype == kOwn && reinterpret_cast<uintptr_t>(x.data) % alignof(T) == 0;
+    };
+    is_own_ = to == kOwn && (!has_a || is_own(a)) && (!has_b || is_own(b));
     const int last = shape.rank() - 1;
+    are_short_ = axis == last && n_ <= kShort && (!has_a || lies_as_result(a)) &&
+                 (!has_b || lies_as_result(b));
     is_dense_ = (!has_a || step(a, last) == 1) && (!has_b || step(b, last) == 1);
   }
 
@@ -52,7 +56,9 @@ class Scan {
     const int last = shape_.rank() - 1;
     const bool across = axis_ < last;  // neighbouring lines lie beside each other
     const int64_t row = across ? shape_[last] : lines, share = divide_up(lines, pool.threads());
-    const int64_t width = across ? kTypedStep : std::min<int64_t>(share, kScanLines);
+    const int64_t width = across       ? kTypedStep
+                          : are_short_ ? short_lines()
+                                       : std::min<int64_t>(share, kScanLines);
     const int64_t per_row = divide_up(row, width);
     pool.parallel_for(lines / row * per_row, grain_of(n_ * std::min(row, width)),
                       [&](int64_t begin, int64_t end, int) {
@@ -60,7 +66,8 @@ class Scan {
                           const int64_t first = i % per_row * width;
                           const int64_t count = std::min(width, row - first);
                           if (across) {
-                            scan_across(i / per_row * row + first, count);
+                            T carry[kTypedStep];
+                            scan_across(i / per_row * row + first, count, true, carry);
                           } else {
                             scan_along(first, count);
                           }
@@ -69,7 +76,22 @@ class Scan {
   }
 
  private:
-  static constexpr int64_t kPart = 64;
+  static constexpr DType kOwn = std::is_same_v<T, double> ? DType::kF64 : DType::kI64;
+  static constexpr int64_t kPart = 64, kShort = 64;
+
+  // How many short lines are taken at once; others than numbers that need no buffer fill those.
+  int64_t short_lines() const {
+    return (is_own_ || is_float32_) && is_dense_ ? kTypedStep : kTypedStep / n_;
+  }
+
+  // Whether elements of `x` are where those of the result are.
+  bool lies_as_result(const TypedOperand& x) const {
+    for (int i = 0; i < shape_.rank(); ++i) {
+      const auto axis = static_cast<size_t>(i);
+      if (shape_[i] != 1 && x.strides[axis] != y_.strides[axis]) return false;
+    }
+    return true;
+  }
 
   int64_t step(const TypedOperand& x, int axis) const {
     return x.strides[static_cast<size_t>(axis)];
@@ -86,135 +108,194 @@ class Scan {
     return reverse_ && kind_ == Recurrence::kLinear ? i + 1 : i;
   }
 
-  // `count` ≤ kTypedStep neighbours along the last axis, one element of each after the other.
-  void scan_across(int64_t line, int64_t count) const {
+  // `count` ≤ kTypedStep neighbours along the last axis, one element of each after the other;
+  // `carry` has theirs before, unless this is where they start.
+  void scan_across(int64_t line, int64_t count, bool starts, T* carry) const {
     const int last = shape_.rank() - 1;
-    const bool is_product = kind_ == Recurrence::kProduct;
-    T factors[kTypedStep], terms[kTypedStep] = {}, carry[kTypedStep];
-    std::fill_n(factors, count, T{1});
-    for (int64_t k = 0; k < n_; ++k) {
-      const bool first = k == 0;
-      const int64_t i = reverse_ ? n_ - 1 - k : k;
-      if constexpr (std::is_same_v<T, double>) {
-        if (is_float32_ && is_dense_) {
-          const auto row = [&](const TypedOperand& x, int64_t from) {
-            return reinterpret_cast<const float*>(at(x, line, from));
-          };
-          const bool has_factor = is_product || (kind_ == Recurrence::kLinear && !first);
-          scan_row(kind_, first, has_factor ? row(a_, factor_of(i)) : nullptr,
-                   is_product ? nullptr : row(b_, i), count, carry,
-                   reinterpret_cast<float*>(result_at(line, i)));
-          continue;
-        }
+    const bool has_a = kind_ != Recurrence::kSum, has_b = kind_ != Recurrence::kProduct;
+    // Bytes from a row to the one that is behind it in the memory.
+    const auto apart = [&](const TypedOperand& x) {
+      return step(x, axis_) * info(x.dtype).block_bytes;
+    };
+    const int64_t start = reverse_ ? n_ - 1 : 0, forward = reverse_ ? -1 : 1;
+    const std::byte* const a = at(a_, line, 0);
+    const std::byte* const b = at(b_, line, 0);
+    std::byte* const y = result_at(line, 0);
+    if (is_dense_ && (is_float32_ || is_own_)) {
+      return scan_rows(kind_, y_.dtype, starts, a + factor_of(start) * apart(a_),
+                       forward * apart(a_), b + start * apart(b_), forward * apart(b_), n_, count,
+                       carry, y + start * apart(y_), forward * apart(y_));
+    }
+    // Others through buffers; of rows that follow one another some at once.
+    const bool follow = is_dense_ && step(y_, axis_) == count &&
+                        (!has_a || step(a_, axis_) == count) &&
+                        (!has_b || step(b_, axis_) == count);
+    const int64_t most = follow ? kTypedStep / count : 1, row = count * int64_t{sizeof(T)};
+    T factors[kTypedStep], terms[kTypedStep], results[kTypedStep];
+    const auto bytes = [](T* x) { return reinterpret_cast<std::byte*>(x); };
+    for (int64_t k = 0, rows; k < n_; k += rows) {
+      rows = std::min(most, n_ - k);
+      const int64_t begin = reverse_ ? n_ - k - rows : k;
+      const int64_t from = factor_of(begin), first = reverse_ ? rows - 1 : 0;
+      if (has_a) {
+        const int64_t there = std::min(rows, n_ - from);
+        load_typed(a_.dtype, a + from * apart(a_), step(a_, last), there * count, factors);
       }
-      if (kind_ != Recurrence::kSum && (!first || is_product)) {
-        load_typed(a_.dtype, at(a_, line, factor_of(i)), step(a_, last), count, factors);
-      }
-      if (!is_product) load_typed(b_.dtype, at(b_, line, i), step(b_, last), count, terms);
-      const T* const start = is_product ? factors : terms;
-      for (int64_t l = 0; l < count; ++l) {
-        carry[l] = first ? start[l] : multiply_add(factors[l], carry[l], terms[l]);
-      }
-      store_typed(y_.dtype, carry, count, result_at(line, i));
+      if (has_b) load_typed(b_.dtype, b + begin * apart(b_), step(b_, last), rows * count, terms);
+      scan_rows(kind_, kOwn, starts && k == 0, bytes(factors + first * count), forward * row,
+                bytes(terms + first * count), forward * row, rows, count, carry,
+                bytes(results + first * count), forward * row);
+      store_typed(y_.dtype, results, rows * count, y + begin * apart(y_));
     }
   }
 
-  // `count` ≤ kScanLines lines along the last axis.
+  // `count` lines along the last axis.
   void scan_along(int64_t line, int64_t count) const {
     if constexpr (std::is_same_v<T, double>) {
-      if (count == kScanLines && is_float32_ && is_dense_ && has_scan_lines()) {
-        const float *a[kScanLines], *b[kScanLines];
-        float* y[kScanLines];
-        for (int64_t l = 0; l < kScanLines; ++l) {
-          a[l] = kind_ == Recurrence::kSum ? nullptr
-                                           : reinterpret_cast<const float*>(at(a_, line + l, 0));
-          b[l] = kind_ == Recurrence::kProduct
-                     ? nullptr
-                     : reinterpret_cast<const float*>(at(b_, line + l, 0));
-          y[l] = reinterpret_cast<float*>(result_at(line + l, 0));
-        }
-        return scan_lines(kind_, reverse_, a, b, n_, y);
+      if (is_float32_ && is_dense_) {
+        const bool in_vectors = n_ > kShort && has_scan_lines();
+        if (in_vectors && count == kScanLines) return scan_float_lines(line);
+        return scan_own_lines<float>(line, count);
       }
     }
-    if (kind_ == Recurrence::kSum && is_dense_ && is_own_) return add_up(line, count);
+    if (is_own_ && is_dense_) return scan_own_lines<T>(line, count);
+    if (are_short_) return scan_short_lines(line, count);
     scan_parts(line, count);
   }
 
-  // Sums of numbers that are T already; additions of integers take a cycle each.
-  void add_up(int64_t line, int64_t count) const {
-    constexpr int64_t kBeside = std::is_same_v<T, double> ? 4 : 1;
-    int64_t l = 0;
-    for (; l + kBeside <= count; l += kBeside) add_up_lines<kBeside>(line + l);
-    for (; l < count; ++l) add_up_lines<1>(line + l);
+  void scan_float_lines(int64_t line) const {
+    const float *a[kScanLines], *b[kScanLines];
+    float* y[kScanLines];
+    for (int64_t l = 0; l < kScanLines; ++l) {
+      a[l] =
+          kind_ == Recurrence::kSum ? nullptr : reinterpret_cast<const float*>(at(a_, line + l, 0));
+      b[l] = kind_ == Recurrence::kProduct ? nullptr
+                                           : reinterpret_cast<const float*>(at(b_, line + l, 0));
+      y[l] = reinterpret_cast<float*>(result_at(line + l, 0));
+    }
+    scan_lines(kind_, reverse_, a, b, n_, y);
   }
 
-  template <int64_t kBeside>
-  void add_up_lines(int64_t line) const {
-    const T* x[kBeside];
-    T *y[kBeside], total[kBeside];
-    const int64_t start = reverse_ ? n_ - 1 : 0;
-    for (int64_t l = 0; l < kBeside; ++l) {
-      x[l] = reinterpret_cast<const T*>(at(b_, line + l, 0));
-      y[l] = reinterpret_cast<T*>(result_at(line + l, 0));
-      y[l][start] = total[l] = x[l][start];
+  // Steps of kBeside chains, whose carries are given unless they start. a[l] are the factors of the
+  // steps to y[l].
+  template <Recurrence kKind, int kBeside, typename X>
+  static void advance(const X* const* a, const X* const* b, int64_t n, bool reverse, bool starts,
+                      T* carry, X* const* y) {
+    T value[kBeside];
+    const int64_t forward = reverse ? -1 : 1, first = reverse ? n - 1 : 0;
+    for (int l = 0; l < kBeside; ++l) {
+      value[l] = carry[l];
+      if (!starts) continue;
+      const X own = kKind == Recurrence::kProduct ? a[l][first] : b[l][first];
+      value[l] = static_cast<T>(own);
+      y[l][first] = own;
     }
-    for (int64_t k = 1; k < n_; ++k) {
-      const int64_t i = reverse_ ? n_ - 1 - k : k;
-      for (int64_t l = 0; l < kBeside; ++l) {
-        y[l][i] = total[l] = multiply_add(T{1}, total[l], x[l][i]);
+    for (int64_t k = starts ? 1 : 0, i = first + k * forward; k < n; ++k, i += forward) {
+      for (int l = 0; l < kBeside; ++l) {
+        const auto own = static_cast<T>(kKind == Recurrence::kProduct ? a[l][i] : b[l][i]);
+        if constexpr (kKind == Recurrence::kSum) {
+          value[l] = multiply_add(T{1}, value[l], own);
+        } else if constexpr (kKind == Recurrence::kProduct) {
+          value[l] = multiply_add(own, value[l], T{0});
+        } else {
+          value[l] = multiply_add(static_cast<T>(a[l][i]), value[l], own);
+        }
+        y[l][i] = static_cast<X>(value[l]);
       }
     }
+    std::copy_n(value, kBeside, carry);
   }
 
-  // A part of each line after the other.
+  // The same of any recurrence and 1 or kBeside chains.
+  static constexpr int kBeside = 4;
+  template <typename X>
+  static auto advance_of(Recurrence kind, bool one) {
+    if (kind == Recurrence::kSum) {
+      return one ? advance<Recurrence::kSum, 1, X> : advance<Recurrence::kSum, kBeside, X>;
+    }
+    if (kind == Recurrence::kProduct) {
+      return one ? advance<Recurrence::kProduct, 1, X> : advance<Recurrence::kProduct, kBeside, X>;
+    }
+    return one ? advance<Recurrence::kLinear, 1, X> : advance<Recurrence::kLinear, kBeside, X>;
+  }
+
+  // Lines of numbers that are carried as they are, or of float32.
+  template <typename X>
+  void scan_own_lines(int64_t line, int64_t count) const {
+    const auto of_line = [&](const TypedOperand& x, int64_t l, int64_t i) {
+      return reinterpret_cast<const X*>(
+          are_short_ ? x.data + ((line + l) * n_ + i) * int64_t{sizeof(X)} : at(x, line + l, i));
+    };
+    for (int64_t l = 0, beside; l < count; l += beside) {
+      beside = count - l < kBeside ? 1 : kBeside;
+      const X *a[kBeside], *b[kBeside];
+      X* y[kBeside];
+      for (int64_t i = 0; i < beside; ++i) {
+        a[i] = of_line(a_, l + i, factor_of(0));
+        b[i] = of_line(b_, l + i, 0);
+        y[i] = const_cast<X*>(of_line(y_, l + i, 0));
+      }
+      T carry[kBeside] = {};
+      advance_of<X>(kind_, beside == 1)(a, b, n_, reverse_, true, carry, y);
+    }
+  }
+
+  // Short lines of other types that follow one another, through buffers: `count` of at most
+  // kTypedStep elements together.
+  void scan_short_lines(int64_t line, int64_t count) const {
+    T factors[kTypedStep], terms[kTypedStep], results[kTypedStep];
+    const int64_t first = line * n_, all = count * n_;
+    const auto data = [&](const TypedOperand& x) {
+      return x.data + first * info(x.dtype).block_bytes;
+    };
+    if (kind_ != Recurrence::kSum) load_typed(a_.dtype, data(a_), 1, all, factors);
+    if (kind_ != Recurrence::kProduct) load_typed(b_.dtype, data(b_), 1, all, terms);
+    for (int64_t l = 0, beside; l < count; l += beside) {
+      beside = count - l < kBeside ? 1 : kBeside;
+      const T *a[kBeside], *b[kBeside];
+      T carry[kBeside] = {}, *y[kBeside];
+      for (int64_t i = 0; i < beside; ++i) {
+        a[i] = factors + (l + i) * n_ + factor_of(0);
+        b[i] = terms + (l + i) * n_;
+        y[i] = results + (l + i) * n_;
+      }
+      advance_of<T>(kind_, beside == 1)(a, b, n_, reverse_, true, carry, y);
+    }
+    store_typed(y_.dtype, results, all, const_cast<std::byte*>(data(y_)));
+  }
+
+  // Of any operands a part of each line after the other; count ≤ kScanLines.
   void scan_parts(int64_t line, int64_t count) const {
-    T factors[kScanLines][kPart] = {}, terms[kScanLines][kPart] = {}, carry[kScanLines] = {};
+    T factors[kScanLines][kPart], terms[kScanLines][kPart], results[kScanLines][kPart];
+    T carry[kScanLines] = {};
+    const T *a[kScanLines], *b[kScanLines];
+    T* y[kScanLines];
+    for (int64_t l = 0; l < kScanLines; ++l) {
+      a[l] = factors[l];
+      b[l] = terms[l];
+      y[l] = results[l];
+    }
     const int64_t parts = divide_up(n_, kPart);
-    const bool is_product = kind_ == Recurrence::kProduct;
     for (int64_t p = 0; p < parts; ++p) {
       const int64_t begin = (reverse_ ? parts - 1 - p : p) * kPart;
-      const int64_t length = std::min(kPart, n_ - begin);
-      const auto load = [&](const TypedOperand& x, int64_t l, int64_t from, int64_t n, T* to) {
-        load_typed(x.dtype, at(x, line + l, from), step(x, axis_), n, to);
+      const int64_t length = std::min(kPart, n_ - begin), from = factor_of(begin);
+      const auto load = [&](const TypedOperand& x, int64_t l, int64_t i, int64_t n, T* to) {
+        load_typed(x.dtype, at(x, line + l, i), step(x, axis_), n, to);
       };
-      const int64_t start = reverse_ ? length - 1 : 0;
       for (int64_t l = 0; l < count; ++l) {
         if (kind_ != Recurrence::kSum) {
-          const int64_t from = factor_of(begin);
           load(a_, l, from, std::min(length, n_ - from), factors[l]);
         }
-        if (is_product) {
-          std::fill_n(terms[l], length, T{0});
-          if (p == 0) terms[l][start] = factors[l][start];
-        } else {
-          load(b_, l, begin, length, terms[l]);
-        }
-        if (p == 0) carry[l] = terms[l][start];
+        if (kind_ != Recurrence::kProduct) load(b_, l, begin, length, terms[l]);
       }
-      const bool is_sum = kind_ == Recurrence::kSum;
-      const auto part = count == 1
-                            ? (is_sum ? scan_part<1, true> : scan_part<1, false>)
-                            : (is_sum ? scan_part<kScanLines, true> : scan_part<kScanLines, false>);
-      part(factors, p == 0 ? 1 : 0, length, reverse_, carry, terms);
+      for (int64_t l = 0, beside; l < count; l += beside) {
+        beside = count - l < kBeside ? 1 : kBeside;
+        advance_of<T>(kind_, beside == 1)(a + l, b + l, length, reverse_, p == 0, carry + l, y + l);
+      }
       for (int64_t l = 0; l < count; ++l) {
-        store_typed(y_.dtype, terms[l], length, result_at(line + l, begin));
+        store_typed(y_.dtype, results[l], length, result_at(line + l, begin));
       }
     }
-  }
-
-  template <int kLines, bool kIsSum>
-  static void scan_part(const T (&factors)[kScanLines][kPart], int64_t begin, int64_t end,
-                        bool reverse, T (&carry)[kScanLines], T (&terms)[kScanLines][kPart]) {
-    T last[kLines];
-    std::copy_n(carry, kLines, last);
-    for (int64_t k = begin; k < end; ++k) {
-      const int64_t i = reverse ? end - 1 - k : k;
-      for (int l = 0; l < kLines; ++l) {
-        last[l] = multiply_add(kIsSum ? T{1} : factors[l][i], last[l], terms[l][i]);
-        terms[l][i] = last[l];
-      }
-    }
-    std::copy_n(last, kLines, carry);
   }
 
   Recurrence kind_;
@@ -224,6 +305,7 @@ class Scan {
   int axis_;
   int64_t n_;
   bool is_float32_ = false, is_own_ = false, is_dense_ = false;
+  bool are_short_ = false;  // lines that follow one another
 };
 
 // Whether all factors are 1.
@@ -234,82 +316,6 @@ bool is_one(const TypedOperand& a, const Shape& shape) {
   double factor;
   load_typed(a.dtype, a.data, 1, 1, &factor);
   return factor == 1;
-}
-
-// Floats that float32 holds: their products have kernels of their own.
-bool is_short_float(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
-}
-
-// The products of `count` ≤ kScanLines lines of x [count, n]: of short floats multiply_line's, of
-// others side by side, as each is a chain of dependent products.
-template <typename T>
-void multiply_along(DType dtype, const std::byte* x, int64_t count, int64_t n, T* products) {
-  constexpr int64_t kPart = 64;
-  const int64_t size = info(dtype).block_bytes;
-  if constexpr (std::is_same_v<T, double>) {
-    if (is_short_float(dtype)) {
-      for (int64_t l = 0; l < count; ++l) products[l] = multiply_line(dtype, x + l * n * size, n);
-      return;
-    }
-  }
-  T factors[kScanLines][kPart] = {}, carry[kScanLines] = {};
-  for (int64_t at = 0; at < n; at += kPart) {
-    const int64_t length = std::min(kPart, n - at);
-    for (int64_t l = 0; l < count; ++l) {
-      load_typed(dtype, x + (l * n + at) * size, 1, length, factors[l]);
-      if (at == 0) carry[l] = factors[l][0];
-    }
-    for (int64_t k = at == 0 ? 1 : 0; k < length; ++k) {
-      for (int64_t l = 0; l < kScanLines; ++l) {
-        carry[l] = multiply_add(carry[l], factors[l][k], T{0});
-      }
-    }
-  }
-  std::copy_n(carry, count, products);
-}
-
-// The products of `count` ≤ kTypedStep neighbours over n rows of x, `row` elements apart.
-template <typename T>
-void multiply_across(DType dtype, const std::byte* x, int64_t row, int64_t count, int64_t n,
-                     T* products) {
-  const int64_t size = info(dtype).block_bytes;
-  load_typed(dtype, x, 1, count, products);
-  if constexpr (std::is_same_v<T, double>) {
-    if (is_short_float(dtype)) {
-      return multiply_rows(dtype, x + row * size, row, n - 1, count, products);
-    }
-  }
-  T factors[kTypedStep];
-  for (int64_t k = 1; k < n; ++k) {
-    load_typed(dtype, x + k * row * size, 1, count, factors);
-    for (int64_t l = 0; l < count; ++l) products[l] = multiply_add(products[l], factors[l], T{0});
-  }
-}
-
-template <typename T>
-void multiply_lines_of(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer,
-                       int64_t axis, int64_t inner, std::byte* y) {
-  const int64_t size = info(dtype).block_bytes;
-  const bool is_across = inner > 1;  // neighbours lie beside each other
-  const int64_t row = is_across ? inner : outer;
-  const int64_t width = is_across ? kTypedStep : kScanLines;
-  const int64_t per_row = divide_up(row, width);
-  pool.parallel_for(outer * inner / row * per_row, grain_of(axis * std::min(row, width)),
-                    [&](int64_t begin, int64_t end, int) {
-                      for (int64_t i = begin; i < end; ++i) {
-                        const int64_t first = i % per_row * width,
-                                      count = std::min(width, row - first);
-                        T products[kTypedStep] = {};
-                        if (is_across) {
-                          multiply_across(dtype, x + (i / per_row * axis * inner + first) * size,
-                                          inner, count, axis, products);
-                        } else {
-                          multiply_along(dtype, x + first * axis * size, count, axis, products);
-                        }
-                        store_typed(dtype, products, count, y + (i / per_row * row + first) * size);
-                      }
-                    });
 }
 
 // product_gradient of one line.
@@ -328,16 +334,6 @@ void gradient_of_line(const float* x, float dy, int64_t n, float* y) {
 }
 
 }  // namespace
-
-void prod_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer, int64_t axis,
-                int64_t inner, std::byte* y) {
-  if (outer * inner == 0) return;
-  if (is_float(dtype)) {
-    multiply_lines_of<double>(pool, dtype, x, outer, axis, inner, y);
-  } else {
-    multiply_lines_of<int64_t>(pool, dtype, x, outer, axis, inner, y);
-  }
-}
 
 void linear_scan(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, const Shape& shape,
                  int axis, bool reverse, DType to, std::byte* y) {

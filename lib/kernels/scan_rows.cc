@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "lib/base/check.h"
 #include "lib/kernels/simd/targets-inl.h"
+#include "lib/kernels/typed.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/scan_rows.cc"
@@ -317,9 +319,17 @@ HWY_INLINE void store_narrow(D wide, hn::Vec<D> v, float* y) {
   hn::StoreU(hn::DemoteTo(d, v), d, y);
 }
 
-template <Recurrence kKind>
-void scan_row_as(bool first, const float* a, const float* b, int64_t count, double* carry,
-                 float* y) {
+template <class D>
+HWY_INLINE hn::Vec<D> load_wide(D wide, const double* x) {
+  return hn::LoadU(wide, x);
+}
+template <class D>
+HWY_INLINE void store_narrow(D wide, hn::Vec<D> v, double* y) {
+  hn::StoreU(v, wide, y);
+}
+
+template <Recurrence kKind, class T>
+void scan_row(bool first, const T* a, const T* b, int64_t count, double* carry, T* y) {
   over_row(count, [=](auto wide, int64_t i) HWY_ATTR {
     const auto own = load_wide(wide, (kKind == Recurrence::kProduct ? a : b) + i);
     auto value = own;
@@ -338,11 +348,51 @@ void scan_row_as(bool first, const float* a, const float* b, int64_t count, doub
   });
 }
 
-void scan_row_kernel(Recurrence kind, bool first, const float* a, const float* b, int64_t count,
-                     double* carry, float* y) {
-  (kind == Recurrence::kSum       ? scan_row_as<Recurrence::kSum>
-   : kind == Recurrence::kProduct ? scan_row_as<Recurrence::kProduct>
-                                  : scan_row_as<Recurrence::kLinear>)(first, a, b, count, carry, y);
+template <Recurrence kKind>
+void scan_row(bool first, const int64_t* __restrict a, const int64_t* __restrict b, int64_t count,
+              int64_t* __restrict carry, int64_t* __restrict y) {
+  const int64_t* const own = kKind == Recurrence::kProduct ? a : b;
+  if (first) {
+    std::copy_n(own, count, carry);
+    std::copy_n(own, count, y);
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t value = kKind == Recurrence::kSum ? wrap_add(carry[i], own[i])
+                          : kKind == Recurrence::kProduct
+                              ? wrap_mul(carry[i], own[i])
+                              : wrap_add(wrap_mul(a[i], carry[i]), b[i]);
+    carry[i] = value;
+    y[i] = value;
+  }
+}
+
+template <Recurrence kKind, class T, class C>
+void scan_rows_as(bool first, const std::byte* a, int64_t a_step, const std::byte* b,
+                  int64_t b_step, int64_t rows, int64_t count, C* carry, std::byte* y,
+                  int64_t y_step) {
+  for (int64_t r = 0; r < rows; ++r, a += a_step, b += b_step, y += y_step) {
+    scan_row<kKind>(first && r == 0, reinterpret_cast<const T*>(a), reinterpret_cast<const T*>(b),
+                    count, carry, reinterpret_cast<T*>(y));
+  }
+}
+
+void scan_rows_kernel(Recurrence kind, DType dtype, bool first, const std::byte* a, int64_t a_step,
+                      const std::byte* b, int64_t b_step, int64_t rows, int64_t count, void* carry,
+                      std::byte* y, int64_t y_step) {
+  const auto scan = [=](auto type, auto* carried) HWY_ATTR {
+    using T = decltype(type);
+    using C = std::remove_pointer_t<decltype(carried)>;
+    (kind == Recurrence::kSum       ? scan_rows_as<Recurrence::kSum, T, C>
+     : kind == Recurrence::kProduct ? scan_rows_as<Recurrence::kProduct, T, C>
+                                    : scan_rows_as<Recurrence::kLinear, T, C>)(first, a, a_step, b,
+                                                                               b_step, rows, count,
+                                                                               carried, y, y_step);
+  };
+  if (dtype == DType::kF32) return scan(float{}, static_cast<double*>(carry));
+  if (dtype == DType::kF64) return scan(double{}, static_cast<double*>(carry));
+  LUMEN_CHECK(dtype == DType::kI64);
+  scan(int64_t{}, static_cast<int64_t*>(carry));
 }
 
 // body(x) with x as numbers of its type.
@@ -450,7 +500,7 @@ HWY_EXPORT(has_lines);
 HWY_EXPORT(scan_lines_kernel);
 HWY_EXPORT(multiply_line_kernel);
 HWY_EXPORT(product_gradient_lines_kernel);
-HWY_EXPORT(scan_row_kernel);
+HWY_EXPORT(scan_rows_kernel);
 HWY_EXPORT(multiply_rows_kernel);
 HWY_EXPORT(product_before_row_kernel);
 HWY_EXPORT(product_behind_row_kernel);
@@ -472,9 +522,11 @@ void product_gradient_lines(const float* const* x, const float* dy, int64_t n, f
   HWY_DYNAMIC_DISPATCH(product_gradient_lines_kernel)(x, dy, n, y);
 }
 
-void scan_row(Recurrence kind, bool first, const float* a, const float* b, int64_t count,
-              double* carry, float* y) {
-  HWY_DYNAMIC_DISPATCH(scan_row_kernel)(kind, first, a, b, count, carry, y);
+void scan_rows(Recurrence kind, DType dtype, bool first, const std::byte* a, int64_t a_step,
+               const std::byte* b, int64_t b_step, int64_t rows, int64_t count, void* carry,
+               std::byte* y, int64_t y_step) {
+  HWY_DYNAMIC_DISPATCH(scan_rows_kernel)
+  (kind, dtype, first, a, a_step, b, b_step, rows, count, carry, y, y_step);
 }
 
 void multiply_rows(DType dtype, const std::byte* x, int64_t stride, int64_t rows, int64_t count,

@@ -33,10 +33,13 @@ double multiply_line(DType dtype, const std::byte* x, int64_t n);
 // in double, rounded to float32 and joined in float32. noexcept.
 void product_gradient_lines(const float* const* x, const float* dy, int64_t n, float* const* y);
 
-// One step of `count` recurrences side by side: carry = a · carry + b, or if `first` b alone (a of
-// kProduct); y = carry, rounded. noexcept.
-void scan_row(Recurrence kind, bool first, const float* a, const float* b, int64_t count,
-              double* carry, float* y);
+// `rows` steps of `count` recurrences side by side: carry = a · carry + b, or of the first row if
+// `first` b alone (a of kProduct); y = carry, rounded. `dtype` is that of all rows, which are so
+// many bytes apart: float32 or float64, carried in double, or int64. y overlaps neither a nor b.
+// noexcept.
+void scan_rows(Recurrence kind, DType dtype, bool first, const std::byte* a, int64_t a_step,
+               const std::byte* b, int64_t b_step, int64_t rows, int64_t count, void* carry,
+               std::byte* y, int64_t y_step);
 
 // carry = carry · x + 0 with one row of x, of such a type, after the other, `stride` numbers apart.
 // noexcept.

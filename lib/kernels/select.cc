@@ -8,8 +8,8 @@
 
 #include "lib/base/check.h"
 #include "lib/base/round_up.h"
+#include "lib/kernels/fold_rows.h"
 #include "lib/kernels/order.h"
-#include "lib/kernels/reduce.h"
 
 namespace lumen::kernels {
 namespace {
@@ -29,6 +29,8 @@ class Lines {
   }
 
   int64_t length() const { return shape_[axis_]; }
+  int64_t count() const { return count_; }
+  bool is_one_bundle() const { return beside_ >= 0 && shape_[beside_] == count_; }
   bool is_last() const { return axis_ == shape_.rank() - 1; }
   int64_t stride(const Strides& strides) const { return strides[static_cast<size_t>(axis_)]; }
   // From a line of a bundle to the next.
@@ -391,47 +393,126 @@ int64_t find_in_lines(const TypedOperand& index, const Lines& lines, int64_t beg
   return -1;
 }
 
-// Of a bundle whose lines are walked one by one, as the elements of each are the nearer ones.
-template <typename T>
-int64_t argmax_along(DType dtype, const std::byte* x, int64_t stride, int64_t n) {
-  if (dtype == DType::kF32 && stride == 1) return argmax(reinterpret_cast<const float*>(x), n);
-  T best = 0;
-  int64_t largest = 0;
-  visit_line<T>(dtype, x, stride, 0, n, [&](T value, int64_t i) {
-    if (i > 0 && !less(best, value)) return;
-    best = value;
-    largest = i;
-  });
-  return largest;
-}
+// argmax_lines: what stands where.
+class Argmax {
+ public:
+  Argmax(const TypedOperand& x, const Shape& shape, int axis, bool least)
+      : dtype_(x.dtype),
+        least_(least),
+        size_(info(x.dtype).block_bytes),
+        data_(x.data),
+        strides_(x.strides),
+        lines_(shape, axis),
+        n_(shape[axis]),
+        stride_(lines_.stride(strides_)),
+        step_(lines_.step(strides_)) {}
 
-template <typename T>
-void argmax_as(ThreadPool& pool, const TypedOperand& x, const Shape& shape, int axis, int64_t* y) {
-  const Lines lines(shape, axis);
-  constexpr int64_t kBundle = 256;
-  const int64_t bytes = info(x.dtype).block_bytes;
-  const int64_t stride = lines.stride(x.strides), step = lines.step(x.strides);
-  lines.parallel(pool, kBundle, [&](int64_t line, int64_t count, int) {
-    const std::byte* from = x.data + lines.offset(x.strides, line) * bytes;
-    if (count == 1 || stride <= step) {
-      for (int64_t l = 0; l < count; ++l) {
-        y[line + l] = argmax_along<T>(x.dtype, from + l * step * bytes, stride, lines.length());
-      }
-      return;
+  void run(ThreadPool& pool, int64_t* y) const {
+    const int64_t lines = lines_.count();
+    if (lines > 0 && lines <= kBundle / 2 && lines_.is_one_bundle() && is_across() &&
+        lines * n_ >= 4 * kGrain) {
+      return run_in_pieces(pool, lines, y);
     }
-    T best[kBundle], values[kBundle];
-    load_typed(x.dtype, from, step, count, best);
-    std::fill_n(y + line, count, 0);
-    for (int64_t i = 1; i < lines.length(); ++i) {
-      load_typed(x.dtype, from + i * stride * bytes, step, count, values);
-      for (int64_t l = 0; l < count; ++l) {
-        if (!less(best[l], values[l])) continue;
-        best[l] = values[l];
-        y[line + l] = i;
-      }
+    lines_.parallel(pool, kBundle, [&](int64_t line, int64_t count, int) {
+      find(data_ + lines_.offset(strides_, line) * size_, count, y + line);
+    });
+  }
+
+ private:
+  static constexpr int64_t kBundle = 256;
+
+  bool is_across() const { return step_ == 1 && stride_ > 1; }
+
+  // A bundle of `count` lines from `x` on.
+  void find(const std::byte* x, int64_t count, int64_t* y) const {
+    if (is_across() && count > 1) {
+      std::byte best[kBundle * 8];
+      return find_across(x, stride_, n_, count, best, y);
     }
-  });
-}
+    if (stride_ == 1 && step_ == n_ && n_ <= kShortLine) {
+      return over_turned_lines(x, size_, n_, 0, count,
+                               [&](const std::byte* columns, int64_t lines, int64_t first) {
+                                 std::byte best[kTurnedLines * 8];
+                                 find_across(columns, lines, n_, lines, best, y + first);
+                               });
+    }
+    for (int64_t l = 0; l < count; ++l) {
+      const std::byte* const line = x + l * step_ * size_;
+      y[l] = stride_ == 1 ? argmax_line(dtype_, least_, line, n_) : find_strided(line);
+    }
+  }
+
+  // Of the columns of `rows` rows, and what stands there.
+  void find_across(const std::byte* x, int64_t stride, int64_t rows, int64_t count, std::byte* best,
+                   int64_t* y) const {
+    // Few columns whose rows follow one another: some rows side by side.
+    const int64_t beside = kBundle / count;
+    if (stride == count && beside >= 4 && rows >= 2 * beside) {
+      const int64_t width = beside * count, whole = rows / beside;
+      std::byte wide[kBundle * 8];
+      int64_t at[kBundle];
+      find_across(x, width, whole, width, wide, at);
+      for (int64_t i = 0; i < width; ++i) at[i] = at[i] * beside + i / count;
+      std::memcpy(best, wide, static_cast<size_t>(count * size_));
+      std::copy_n(at, count, y);
+      for (int64_t i = count; i < width; i += count) {
+        argmax_join(dtype_, least_, wide + i * size_, at + i, count, best, y);
+      }
+      const int64_t first = whole * beside;
+      return argmax_rows(dtype_, least_, x + first * count * size_, count, first, rows - first,
+                         count, best, y);
+    }
+    std::memcpy(best, x, static_cast<size_t>(count * size_));
+    std::fill_n(y, count, 0);
+    argmax_rows(dtype_, least_, x + stride * size_, stride, 1, rows - 1, count, best, y);
+  }
+
+  // Few and long columns: pieces of their rows are shared out.
+  void run_in_pieces(ThreadPool& pool, int64_t count, int64_t* y) const {
+    constexpr int64_t kPieces = 16;
+    const int64_t piece = std::max(divide_up(n_, kPieces), divide_up(kGrain, count));
+    const int64_t pieces = divide_up(n_, piece);
+    std::byte best[kPieces][kBundle / 2 * 8];
+    int64_t at[kPieces][kBundle / 2];
+    pool.parallel_for(pieces, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t p = begin; p < end; ++p) {
+        const int64_t first = p * piece;
+        find_across(data_ + first * stride_ * size_, stride_, std::min(piece, n_ - first), count,
+                    best[p], at[p]);
+        for (int64_t i = 0; i < count; ++i) at[p][i] += first;
+      }
+    });
+    std::copy_n(at[0], count, y);
+    for (int64_t p = 1; p < pieces; ++p) {
+      argmax_join(dtype_, least_, best[p], at[p], count, best[0], y);
+    }
+  }
+
+  int64_t find_strided(const std::byte* line) const {
+    constexpr int64_t kChunk = 256;
+    std::byte best[8], chunk[kChunk * 8];
+    int64_t found = 0;
+    std::memcpy(best, line, static_cast<size_t>(size_));
+    for (int64_t at = 0; at < n_; at += kChunk) {
+      const int64_t length = std::min(kChunk, n_ - at);
+      for (int64_t i = 0; i < length; ++i) {
+        std::memcpy(chunk + i * size_, line + (at + i) * stride_ * size_,
+                    static_cast<size_t>(size_));
+      }
+      const int64_t own = argmax_line(dtype_, least_, chunk, length), place = at + own;
+      argmax_join(dtype_, least_, chunk + own * size_, &place, 1, best, &found);
+    }
+    return found;
+  }
+
+  DType dtype_;
+  bool least_;
+  int64_t size_;
+  const std::byte* data_;
+  Strides strides_;
+  Lines lines_;
+  int64_t n_, stride_, step_;
+};
 
 }  // namespace
 
@@ -516,13 +597,9 @@ bool scatter(ThreadPool& pool, const TypedOperand& index, const TypedOperand& sr
   return done;
 }
 
-void argmax_lines(ThreadPool& pool, const TypedOperand& x, const Shape& shape, int axis,
+void argmax_lines(ThreadPool& pool, const TypedOperand& x, const Shape& shape, int axis, bool least,
                   int64_t* y) {
-  if (is_float(x.dtype)) {
-    argmax_as<double>(pool, x, shape, axis, y);
-  } else {
-    argmax_as<int64_t>(pool, x, shape, axis, y);
-  }
+  Argmax(x, shape, axis, least).run(pool, y);
 }
 
 void argsort_lines(ThreadPool& pool, const TypedOperand& x, const Shape& shape, int axis,

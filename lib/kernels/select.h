@@ -27,9 +27,9 @@ bool take_along(ThreadPool& pool, const TypedOperand& x, const TypedOperand& ind
 bool scatter(ThreadPool& pool, const TypedOperand& index, const TypedOperand& src,
              const Shape& shape, int axis, bool add, const Shape& y_shape, std::byte* y);
 
-// Along `axis` of x, the index of the largest (first of equals; NaN is largest): y has one per
-// line.
-void argmax_lines(ThreadPool& pool, const TypedOperand& x, const Shape& shape, int axis,
+// Along `axis` of x, the index of the largest, or with `least` the smallest (first of equals; NaN
+// comes before all others): y has one per line.
+void argmax_lines(ThreadPool& pool, const TypedOperand& x, const Shape& shape, int axis, bool least,
                   int64_t* y);
 
 // Along `axis` of x, the indices of the first `count` in ascending (or descending) order; equals

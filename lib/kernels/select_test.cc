@@ -117,7 +117,7 @@ TEST_CASE("the largest along any axis of contiguous and transposed arrays") {
       }
       for (int threads : {1, 3}) {
         ThreadPool pool(threads);
-        argmax_lines(pool, operand(x, DType::kF32, strides), shape, axis, got.data());
+        argmax_lines(pool, operand(x, DType::kF32, strides), shape, axis, false, got.data());
         CHECK(got == want);
       }
     }
@@ -139,7 +139,7 @@ TEST_CASE("order is stable, NaN last, and a part of it is its beginning") {
   CHECK(sorted(8, true) == std::vector<int64_t>{1, 6, 0, 3, 2, 5, 7, 4});
   CHECK(sorted(3, false) == std::vector<int64_t>{4, 7, 2});
   int64_t largest = -1;
-  argmax_lines(pool, operand(x, DType::kF32, {1}), shape, 0, &largest);
+  argmax_lines(pool, operand(x, DType::kF32, {1}), shape, 0, false, &largest);
   CHECK(largest == 1);
 }
 

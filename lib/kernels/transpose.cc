@@ -82,23 +82,66 @@ void transpose_as(const T* x, int64_t column_stride, int64_t rows, int64_t colum
   }
 }
 
+// A vector's lanes from the last to the first.
+template <class D, class V>
+HWY_INLINE V reversed(D d, V v) {
+  if constexpr (sizeof(hn::TFromD<D>) > 1) {
+    return hn::Reverse(d, v);
+  } else {
+    const hn::Repartition<uint16_t, D> pairs;
+    const auto turned = hn::Reverse(pairs, hn::BitCast(pairs, v));
+    return hn::BitCast(d, hn::Or(hn::ShiftLeft<8>(turned), hn::ShiftRight<8>(turned)));
+  }
+}
+
+template <typename T>
+void reverse_as(const T* x, int64_t stride, int64_t rows, int64_t n, T* y) {
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t r = 0; r < rows; ++r, x += stride, y += n) {
+    const auto step = [=](int64_t i) HWY_ATTR {
+      hn::StoreU(reversed(d, hn::LoadU(d, x + n - lanes - i)), d, y + i);
+    };
+    int64_t i = 0;
+    for (; i + lanes <= n; i += lanes) step(i);
+    if (i < n && n >= lanes) {  // the last vector may overlap the one before
+      step(n - lanes);
+    } else {
+      for (; i < n; ++i) y[i] = x[n - 1 - i];
+    }
+  }
+}
+
+// body(T{}) with an unsigned integer as large as the elements.
+template <class Body>
+HWY_INLINE void with_element(int element_bytes, const Body& body) {
+  switch (element_bytes) {
+    case 1:
+      return body(uint8_t{});
+    case 2:
+      return body(uint16_t{});
+    case 4:
+      return body(uint32_t{});
+    default:
+      return body(uint64_t{});
+  }
+}
+
+void reverse_any(int element_bytes, const std::byte* x, int64_t stride, int64_t rows, int64_t n,
+                 std::byte* y) {
+  with_element(element_bytes, [=](auto element) HWY_ATTR {
+    using T = decltype(element);
+    reverse_as(reinterpret_cast<const T*>(x), stride, rows, n, reinterpret_cast<T*>(y));
+  });
+}
+
 void transpose_any(int element_bytes, const std::byte* x, int64_t column_stride, int64_t rows,
                    int64_t columns, int64_t y_stride, std::byte* y) {
-  const auto of_type = [=](auto element) HWY_ATTR {
+  with_element(element_bytes, [=](auto element) HWY_ATTR {
     using T = decltype(element);
     transpose_as(reinterpret_cast<const T*>(x), column_stride, rows, columns, y_stride,
                  reinterpret_cast<T*>(y));
-  };
-  switch (element_bytes) {
-    case 1:
-      return of_type(uint8_t{});
-    case 2:
-      return of_type(uint16_t{});
-    case 4:
-      return of_type(uint32_t{});
-    default:
-      return of_type(uint64_t{});
-  }
+  });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -108,10 +151,16 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace lumen::kernels {
 HWY_EXPORT(transpose_any);
+HWY_EXPORT(reverse_any);
 
 void transpose(int element_bytes, const std::byte* x, int64_t column_stride, int64_t rows,
                int64_t columns, int64_t y_stride, std::byte* y) {
   HWY_DYNAMIC_DISPATCH(transpose_any)(element_bytes, x, column_stride, rows, columns, y_stride, y);
+}
+
+void reverse_rows(int element_bytes, const std::byte* x, int64_t stride, int64_t rows, int64_t n,
+                  std::byte* y) {
+  HWY_DYNAMIC_DISPATCH(reverse_any)(element_bytes, x, stride, rows, n, y);
 }
 
 }  // namespace lumen::kernels

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <type_traits>
 
 #include "lib/base/round_up.h"
 #include "lib/kernels/typed_rows.h"
@@ -193,111 +192,6 @@ class Map {
   std::byte* y_;
 };
 
-template <typename T>
-T joined(Fold fold, T a, T b) {
-  if (fold != Fold::kSum) return a != a || (fold == Fold::kMaximum ? b <= a : a <= b) ? a : b;
-  if constexpr (std::is_same_v<T, int64_t>) return wrap_add(a, b);
-  return a + b;
-}
-
-// Of x [n]: few numbers in order, else partial results, joined by halves.
-template <typename T>
-T fold_all(Fold fold, DType from, const std::byte* x, int64_t n, T start) {
-  T parts[kFoldParts];
-  if (n < kFoldParts) {
-    load_typed(from, x, 1, n, parts);
-    T all = start;
-    for (int64_t i = 0; i < n; ++i) all = joined(fold, all, parts[i]);
-    return all;
-  }
-  std::fill_n(parts, kFoldParts, start);
-  fold_line(fold, from, x, n, parts);
-  for (int64_t width = kFoldParts / 2; width > 0; width /= 2) {
-    for (int64_t i = 0; i < width; ++i) parts[i] = joined(fold, parts[i], parts[i + width]);
-  }
-  return parts[0];
-}
-
-constexpr DType widest(double) {
-  return DType::kF64;
-}
-constexpr DType widest(int64_t) {
-  return DType::kI64;
-}
-
-template <typename T>
-void store_one(T value, DType to, std::byte* y) {
-  store_typed(to, &value, 1, y);
-}
-
-// A long line is cut into pieces whose length does not depend on the number of threads.
-template <typename T>
-void reduce_long_line(ThreadPool& pool, Fold fold, DType from, const std::byte* x, int64_t n,
-                      T start, DType to, std::byte* y) {
-  constexpr int64_t kMostPieces = 64;
-  const int64_t piece = std::max(4 * kTypedGrain, round_up(divide_up(n, kMostPieces), kFoldParts));
-  const int64_t pieces = divide_up(n, piece);
-  T partial[kMostPieces];
-  pool.parallel_for(pieces, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      partial[i] = fold_all(fold, from, x + i * piece * info(from).block_bytes,
-                            std::min(piece, n - i * piece), start);
-    }
-  });
-  store_one(
-      fold_all(fold, widest(start), reinterpret_cast<const std::byte*>(partial), pieces, start), to,
-      y);
-}
-
-template <typename T>
-void reduce(ThreadPool& pool, Fold fold, DType from, const std::byte* x, int64_t outer,
-            int64_t axis, int64_t inner, T start, DType to, std::byte* y) {
-  const int64_t size = info(from).block_bytes, to_size = info(to).block_bytes;
-  if (axis == 1) {  // lines of one number are one row of columns
-    inner *= outer;
-    outer = 1;
-  }
-  if (inner == 1 && axis > 8 * kTypedGrain) {
-    for (int64_t i = 0; i < outer; ++i) {
-      reduce_long_line(pool, fold, from, x + i * axis * size, axis, start, to, y + i * to_size);
-    }
-    return;
-  }
-  const int64_t pieces = divide_up(inner, kTypedStep);
-  const int64_t grain =
-      std::max<int64_t>(1, kTypedGrain / std::max<int64_t>(1, axis * std::min(inner, kTypedStep)));
-  pool.parallel_for(outer * pieces, grain, [&](int64_t first, int64_t last, int) {
-    for (int64_t i = first; i < last; ++i) {
-      const int64_t o = i / pieces, begin = i % pieces * kTypedStep;
-      const int64_t count = std::min(kTypedStep, inner - begin);
-      const std::byte* const slice = x + (o * axis * inner + begin) * size;
-      std::byte* const target = y + (o * inner + begin) * to_size;
-      if (inner == 1) {
-        store_one(fold_all(fold, from, slice, axis, start), to, target);
-        continue;
-      }
-      T totals[kTypedStep];
-      std::fill_n(totals, count, start);
-      for (int64_t k = 0; k < axis; ++k) {
-        fold_columns(fold, from, slice + k * inner * size, count, totals);
-      }
-      store_typed(to, totals, count, target);
-    }
-  });
-}
-
-// What the type holds at most and at least.
-int64_t largest_of(DType dtype) {
-  return dtype == DType::kI8    ? std::numeric_limits<int8_t>::max()
-         : dtype == DType::kU8  ? std::numeric_limits<uint8_t>::max()
-         : dtype == DType::kI32 ? std::numeric_limits<int32_t>::max()
-         : dtype == DType::kI64 ? std::numeric_limits<int64_t>::max()
-                                : 1;
-}
-int64_t smallest_of(DType dtype) {
-  return dtype == DType::kU8 || dtype == DType::kBool ? 0 : -largest_of(dtype) - 1;
-}
-
 }  // namespace
 
 void load_typed(DType dtype, const std::byte* x, int64_t stride, int64_t n, double* y) {
@@ -316,33 +210,6 @@ void store_typed(DType dtype, const int64_t* x, int64_t n, std::byte* y, int64_t
 void map_typed(ThreadPool& pool, const TypedFunction& f, std::span<const TypedOperand> in,
                const Shape& shape, DType to, std::byte* y) {
   if (shape.elements() > 0) Map(f, in, shape, to, y).run(pool);
-}
-
-void sum_typed(ThreadPool& pool, DType from, const std::byte* x, int64_t outer, int64_t axis,
-               int64_t inner, DType to, std::byte* y) {
-  if (is_float(from)) {
-    reduce(pool, Fold::kSum, from, x, outer, axis, inner, 0.0, to, y);
-  } else {
-    reduce(pool, Fold::kSum, from, x, outer, axis, inner, int64_t{0}, to, y);
-  }
-}
-
-void max_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer, int64_t axis,
-               int64_t inner, std::byte* y) {
-  if (is_float(dtype)) {
-    constexpr double kLeast = -std::numeric_limits<double>::infinity();
-    return reduce(pool, Fold::kMaximum, dtype, x, outer, axis, inner, kLeast, dtype, y);
-  }
-  reduce(pool, Fold::kMaximum, dtype, x, outer, axis, inner, smallest_of(dtype), dtype, y);
-}
-
-void min_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer, int64_t axis,
-               int64_t inner, std::byte* y) {
-  if (is_float(dtype)) {
-    constexpr double kMost = std::numeric_limits<double>::infinity();
-    return reduce(pool, Fold::kMinimum, dtype, x, outer, axis, inner, kMost, dtype, y);
-  }
-  reduce(pool, Fold::kMinimum, dtype, x, outer, axis, inner, largest_of(dtype), dtype, y);
 }
 
 int64_t integer_power(int64_t x, int64_t y) {

@@ -80,20 +80,17 @@ struct TypedFunction {
 void map_typed(ThreadPool& pool, const TypedFunction& f, std::span<const TypedOperand> in,
                const Shape& shape, DType to, std::byte* y);
 
-// y [outer, inner] = sum, maximum, minimum or product over the middle axis of x [outer, axis,
-// inner], contiguous. Maximum and minimum are NaN if any element is; of nothing, the sum is 0, the
-// maximum the type's smallest value, the minimum its largest. The product is that of linear_scan
-// below with 0 for every b but the first, carried in double or int64; of floats of at most 32 bits
-// along the last axis (inner = 1) that of 32 such recurrences over every 32nd element, joined by
-// halves. axis ≥ 1.
+// y [outer, inner] = sum, maximum or minimum over the middle axis of x [outer, axis, inner],
+// contiguous, of float64, integers or bool. Sums of floats are carried in double, of others in
+// int64, which wraps. Maximum and minimum are NaN if any element is; of nothing, the sum is 0, the
+// maximum the type's smallest value, the minimum its largest. In which order elements are taken
+// together depends on the shape alone. Products: reduce.h.
 void sum_typed(ThreadPool& pool, DType from, const std::byte* x, int64_t outer, int64_t axis,
                int64_t inner, DType to, std::byte* y);
 void max_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer, int64_t axis,
                int64_t inner, std::byte* y);
 void min_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer, int64_t axis,
                int64_t inner, std::byte* y);
-void prod_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer, int64_t axis,
-                int64_t inner, std::byte* y);
 
 // c [m, n] = a [m, k] · b [k, n], contiguous, for one matrix of integers or truths. Sums wrap as
 // `to` does; those of truths are at most k, less than 2³².

@@ -88,31 +88,57 @@ HWY_INLINE Stored<To> convert(Stored<From> x) {
   }
 }
 
-// Floats to integers of at most 4 bytes: they are cut once they are in range, which NaN is as 0.
-// The number of elements that are done.
-template <typename To>
+// Whether doubles below 2⁵¹ become int64 by what stands in their mantissa once 1.5 · 2⁵² is added,
+// for want of an instruction.
+constexpr bool kCutsByMantissa = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4;
+
+// y[0 … lanes) = v, which holds no NaN, cut, or false.
+template <typename To, class D>
+HWY_INLINE bool cut_vector(D d, hn::Vec<D> v, To* y) {
+  const hn::Rebind<int32_t, D> whole;
+  const hn::Rebind<To, D> narrow;
+  if constexpr (sizeof(To) == 8) {
+    const hn::RebindToSigned<D> wide;
+    const auto magic = hn::Set(d, 0x1.8p52);
+    if (!hn::AllTrue(d, hn::Lt(hn::Abs(v), hn::Set(d, 0x1p51)))) return false;
+    const auto bits = hn::BitCast(wide, hn::Add(hn::Trunc(v), magic));
+    hn::StoreU(hn::Sub(bits, hn::BitCast(wide, magic)), wide, y);
+  } else if constexpr (sizeof(hn::TFromD<D>) == 8) {  // both steps saturate
+    const auto cut = hn::DemoteTo(whole, v);
+    if constexpr (sizeof(To) == 4) {
+      hn::StoreU(cut, whole, y);
+    } else {
+      hn::StoreU(hn::DemoteTo(narrow, cut), narrow, y);
+    }
+  } else {
+    const auto cut = hn::ConvertTo(whole, v);
+    if constexpr (sizeof(To) == 4) {
+      hn::StoreU(cut, whole, y);
+    } else {
+      hn::StoreU(hn::DemoteTo(narrow, cut), narrow, y);
+    }
+  }
+  return true;
+}
+
+// Floats to integers. The number of elements that are done: up to one that does not go into an
+// int64 so.
+template <typename To, typename From>
 int64_t cut_floats(const std::byte* from, std::byte* to, int64_t n) {
-  const hn::ScalableTag<float> d;
-  const hn::RebindToSigned<decltype(d)> whole;
-  const hn::Rebind<To, decltype(d)> narrow;
-  const auto* const x = reinterpret_cast<const float*>(from);
+  constexpr bool kIsWide = sizeof(From) == 8 || sizeof(To) == 8;
+  const hn::ScalableTag<std::conditional_t<kIsWide, double, float>> d;
+  const hn::Rebind<From, decltype(d)> loaded;
+  const auto* const x = reinterpret_cast<const From*>(from);
   auto* const y = reinterpret_cast<To*>(to);
-  constexpr auto kLow = static_cast<float>(std::numeric_limits<To>::min());
-  constexpr auto kMost = static_cast<float>(std::numeric_limits<To>::max());  // of int32 2³¹
-  const auto low = hn::Set(d, kLow), most = hn::Set(d, kMost);
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {
-    const auto v = hn::LoadU(d, x + i);
-    const auto number = hn::IfThenElseZero(hn::Eq(v, v), v);
-    if constexpr (sizeof(To) == 4) {
-      const auto cut = hn::ConvertTo(whole, hn::Max(number, low));
-      const auto above = hn::RebindMask(whole, hn::Ge(number, most));
-      hn::StoreU(hn::IfThenElse(above, hn::Set(whole, std::numeric_limits<To>::max()), cut), narrow,
-                 y + i);
+    const auto given = hn::LoadU(loaded, x + i);
+    const auto number = hn::IfThenElseZero(hn::Eq(given, given), given);
+    if constexpr (kIsWide && sizeof(From) == 4) {
+      if (!cut_vector<To>(d, hn::PromoteTo(d, number), y + i)) break;
     } else {
-      const auto within = hn::Min(hn::Max(number, low), most);
-      hn::StoreU(hn::DemoteTo(narrow, hn::ConvertTo(whole, within)), narrow, y + i);
+      if (!cut_vector<To>(d, number, y + i)) break;
     }
   }
   return i;
@@ -135,8 +161,9 @@ int64_t judge_bytes(const std::byte* from, std::byte* to, int64_t n) {
 template <typename To, typename From>
 HWY_INLINE int64_t cast_vectors(const std::byte* x, std::byte* y, int64_t n) {
   constexpr bool kFromByte = sizeof(Stored<From>) == 1, kToByte = sizeof(Stored<To>) == 1;
-  if constexpr (std::is_same_v<From, float> && std::is_integral_v<To> && sizeof(To) <= 4) {
-    return cut_floats<To>(x, y, n);
+  if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To> &&
+                (sizeof(To) <= 4 || kCutsByMantissa)) {
+    return cut_floats<To, From>(x, y, n);
   } else if constexpr (kFromByte && kToByte &&
                        (std::is_same_v<From, Truth> || std::is_same_v<To, Truth>)) {
     return judge_bytes(x, y, n);
@@ -144,28 +171,32 @@ HWY_INLINE int64_t cast_vectors(const std::byte* x, std::byte* y, int64_t n) {
   return 0;
 }
 
+// Nothing overlaps, which a compiler cannot know of bytes.
+template <typename To, typename From>
+void cast_rest(const std::byte* __restrict x, std::byte* __restrict y, int64_t n) {
+  constexpr auto kSize = static_cast<int64_t>(sizeof(Stored<To>));
+  for (int64_t i = 0; i < n; ++i) {
+    const auto value = convert<To, From>(element_at<Stored<From>>(x, i));
+    std::memcpy(y + i * kSize, &value, sizeof value);
+  }
+}
+
 template <typename To, typename From>
 void cast_as(const std::byte* x, std::byte* y, int64_t n) {
-  const int64_t done = cast_vectors<To, From>(x, y, n);
-  x += done * static_cast<int64_t>(sizeof(Stored<From>));
-  y += done * static_cast<int64_t>(sizeof(Stored<To>));
-  n -= done;
-  // What is cut to an int64 is widened first: both at once do not become vectors.
-  constexpr bool kIsCut = std::is_same_v<From, float> && std::is_same_v<To, int64_t>;
-  Stored<To> converted[kTypedStep];
-  for (int64_t at = 0; at < n; at += kTypedStep) {
+  constexpr auto kFrom = static_cast<int64_t>(sizeof(Stored<From>));
+  constexpr auto kTo = static_cast<int64_t>(sizeof(Stored<To>));
+  for (int64_t at = 0; at < n;) {  // what does not go in vectors by hand, and what is behind it
+    at += cast_vectors<To, From>(x + at * kFrom, y + at * kTo, n - at);
     const int64_t count = std::min(kTypedStep, n - at);
-    if constexpr (kIsCut) {
-      double widened[kTypedStep];
-      for (int64_t i = 0; i < count; ++i) widened[i] = element_at<float>(x, at + i);
-      for (int64_t i = 0; i < count; ++i) converted[i] = convert<To, double>(widened[i]);
+    if constexpr (std::is_same_v<From, float> && std::is_same_v<To, int64_t>) {
+      // What is cut to an int64 is widened first: both at once do not become vectors.
+      alignas(8) std::byte widened[kTypedStep * 8];
+      cast_rest<double, float>(x + at * kFrom, widened, count);
+      cast_rest<To, double>(widened, y + at * kTo, count);
     } else {
-      for (int64_t i = 0; i < count; ++i) {
-        converted[i] = convert<To, From>(element_at<Stored<From>>(x, at + i));
-      }
+      cast_rest<To, From>(x + at * kFrom, y + at * kTo, count);
     }
-    constexpr auto kSize = static_cast<int64_t>(sizeof(Stored<To>));
-    std::memcpy(y + at * kSize, converted, static_cast<size_t>(count * kSize));
+    at += count;
   }
 }
 
@@ -406,86 +437,6 @@ void compute_any(TypedOp op, DType dtype, const std::byte* const* in, int64_t n,
   }
 }
 
-// --- Sums and extremes ---------------------------------------------------------------------------
-
-// Of maxima and minima a NaN stays.
-template <Fold kFold, class D, class V = hn::Vec<D>>
-HWY_INLINE V joined(D d, V a, V b) {
-  if constexpr (kFold == Fold::kSum) return hn::Add(a, b);
-  constexpr bool kLeast = kFold == Fold::kMinimum;
-  if constexpr (std::is_floating_point_v<hn::TFromD<D>>) {
-    if constexpr (kExtremesGiveSecond) {  // whatever a is, what looks for NaN does not wait for it
-      return hn::IfThenElse(hn::IsNaN(b), b, kLeast ? hn::Min(b, a) : hn::Max(b, a));
-    }
-    return hn::IfThenElse(hn::Or(hn::IsNaN(a), kLeast ? hn::Le(a, b) : hn::Le(b, a)), a, b);
-  }
-  return kLeast ? hn::Min(a, b) : hn::Max(a, b);
-}
-
-template <Fold kFold, typename T>
-void fold_line_as(const T* x, int64_t n, T* parts) {
-  const hn::CappedTag<T, kFoldParts> d;
-  constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(d));
-  hn::Vec<decltype(d)> totals[kFoldParts / kLanes];
-  HWY_UNROLL(16)
-  for (int64_t v = 0; v < kFoldParts / kLanes; ++v) totals[v] = hn::LoadU(d, parts + v * kLanes);
-  const int64_t whole = n / kFoldParts * kFoldParts;
-  for (int64_t i = 0; i < whole; i += kFoldParts) {
-    HWY_UNROLL(16)
-    for (int64_t v = 0; v < kFoldParts / kLanes; ++v) {
-      totals[v] = joined<kFold>(d, totals[v], hn::LoadU(d, x + i + v * kLanes));
-    }
-  }
-  HWY_UNROLL(16)
-  for (int64_t v = 0; v < kFoldParts / kLanes; ++v) hn::StoreU(totals[v], d, parts + v * kLanes);
-  const hn::CappedTag<T, 1> one;
-  for (int64_t i = whole; i < n; ++i) {
-    T* const part = parts + (i - whole);
-    hn::StoreU(joined<kFold>(one, hn::LoadU(one, part), hn::LoadU(one, x + i)), one, part);
-  }
-}
-
-template <Fold kFold, typename T>
-void fold_columns_as(const T* x, int64_t n, T* totals) {
-  const hn::CappedTag<T, kFoldParts> d;
-  constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(d));
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    hn::StoreU(joined<kFold>(d, hn::LoadU(d, totals + i), hn::LoadU(d, x + i)), d, totals + i);
-  }
-  const hn::CappedTag<T, 1> one;
-  for (; i < n; ++i) {
-    hn::StoreU(joined<kFold>(one, hn::LoadU(one, totals + i), hn::LoadU(one, x + i)), one,
-               totals + i);
-  }
-}
-
-template <typename T>
-void fold_line_of(Fold fold, const T* x, int64_t n, T* parts) {
-  (fold == Fold::kSum       ? fold_line_as<Fold::kSum, T>
-   : fold == Fold::kMaximum ? fold_line_as<Fold::kMaximum, T>
-                            : fold_line_as<Fold::kMinimum, T>)(x, n, parts);
-}
-template <typename T>
-void fold_columns_of(Fold fold, const T* x, int64_t n, T* totals) {
-  (fold == Fold::kSum       ? fold_columns_as<Fold::kSum, T>
-   : fold == Fold::kMaximum ? fold_columns_as<Fold::kMaximum, T>
-                            : fold_columns_as<Fold::kMinimum, T>)(x, n, totals);
-}
-
-void fold_real_line(Fold fold, const double* x, int64_t n, double* parts) {
-  fold_line_of(fold, x, n, parts);
-}
-void fold_integer_line(Fold fold, const int64_t* x, int64_t n, int64_t* parts) {
-  fold_line_of(fold, x, n, parts);
-}
-void fold_real_columns(Fold fold, const double* x, int64_t n, double* totals) {
-  fold_columns_of(fold, x, n, totals);
-}
-void fold_integer_columns(Fold fold, const int64_t* x, int64_t n, int64_t* totals) {
-  fold_columns_of(fold, x, n, totals);
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace lumen::kernels
 HWY_AFTER_NAMESPACE();
@@ -495,10 +446,6 @@ namespace lumen::kernels {
 
 HWY_EXPORT(cast_wide);
 HWY_EXPORT(compute_any);
-HWY_EXPORT(fold_real_line);
-HWY_EXPORT(fold_integer_line);
-HWY_EXPORT(fold_real_columns);
-HWY_EXPORT(fold_integer_columns);
 
 namespace {
 
@@ -506,31 +453,16 @@ bool is_half(DType dtype) {
   return dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
-// f(values, at, count) for x as T, a piece from `at` on after the other; at once if it is T
-// already.
-template <typename T, class F>
-void widened(DType dtype, const std::byte* x, int64_t n, F f) {
-  constexpr DType kWide = std::is_same_v<T, double> ? DType::kF64 : DType::kI64;
-  if (dtype == kWide && reinterpret_cast<uintptr_t>(x) % alignof(T) == 0) {
-    return f(reinterpret_cast<const T*>(x), int64_t{0}, n);
-  }
-  T values[kTypedStep];
-  for (int64_t at = 0; at < n; at += kTypedStep) {
-    const int64_t count = std::min(kTypedStep, n - at);
-    load_typed(dtype, x + at * info(dtype).block_bytes, 1, count, values);
-    f(values, at, count);
-  }
-}
-
 }  // namespace
 
 void cast(DType from, const std::byte* x, DType to, std::byte* y, int64_t n) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(cast_wide);
   if (!is_half(from) && !is_half(to)) return kernel(from, x, to, y, n);
-  float values[kTypedStep];
+  constexpr int64_t kStep = 4 * kTypedStep;
+  float values[kStep];
   auto* const bytes = reinterpret_cast<std::byte*>(values);
-  for (int64_t at = 0; at < n; at += kTypedStep) {
-    const int64_t count = std::min(kTypedStep, n - at);
+  for (int64_t at = 0; at < n; at += kStep) {
+    const int64_t count = std::min(kStep, n - at);
     const std::byte* const source = x + at * info(from).block_bytes;
     std::byte* const target = y + at * info(to).block_bytes;
     if (is_half(from)) {
@@ -548,27 +480,6 @@ void cast(DType from, const std::byte* x, DType to, std::byte* y, int64_t n) {
 
 void compute_typed(TypedOp op, DType dtype, const std::byte* const* in, int64_t n, std::byte* y) {
   HWY_DYNAMIC_DISPATCH(compute_any)(op, dtype, in, n, y);
-}
-
-void fold_line(Fold fold, DType dtype, const std::byte* x, int64_t n, double* parts) {
-  widened<double>(dtype, x, n, [&](const double* values, int64_t, int64_t count) {
-    HWY_DYNAMIC_DISPATCH(fold_real_line)(fold, values, count, parts);
-  });
-}
-void fold_line(Fold fold, DType dtype, const std::byte* x, int64_t n, int64_t* parts) {
-  widened<int64_t>(dtype, x, n, [&](const int64_t* values, int64_t, int64_t count) {
-    HWY_DYNAMIC_DISPATCH(fold_integer_line)(fold, values, count, parts);
-  });
-}
-void fold_columns(Fold fold, DType dtype, const std::byte* x, int64_t n, double* totals) {
-  widened<double>(dtype, x, n, [&](const double* values, int64_t at, int64_t count) {
-    HWY_DYNAMIC_DISPATCH(fold_real_columns)(fold, values, count, totals + at);
-  });
-}
-void fold_columns(Fold fold, DType dtype, const std::byte* x, int64_t n, int64_t* totals) {
-  widened<int64_t>(dtype, x, n, [&](const int64_t* values, int64_t at, int64_t count) {
-    HWY_DYNAMIC_DISPATCH(fold_integer_columns)(fold, values, count, totals + at);
-  });
 }
 
 }  // namespace lumen::kernels

@@ -36,14 +36,4 @@ inline int64_t offset_of(const Shape& shape, const Strides& strides, int skipped
 // f64 only; kRest, kFloorRest and kFloorQuotient: not f64. noexcept.
 void compute_typed(TypedOp op, DType dtype, const std::byte* const* in, int64_t n, std::byte* y);
 
-// Sums, maxima or minima of numbers as they are widened, partial results side by side, so many that
-// they do not wait for each other: parts[i % kFoldParts] takes in x[i]. noexcept.
-enum class Fold { kSum, kMaximum, kMinimum };
-inline constexpr int64_t kFoldParts = 32;
-void fold_line(Fold fold, DType dtype, const std::byte* x, int64_t n, double* parts);
-void fold_line(Fold fold, DType dtype, const std::byte* x, int64_t n, int64_t* parts);
-// totals[i] takes in x[i].
-void fold_columns(Fold fold, DType dtype, const std::byte* x, int64_t n, double* totals);
-void fold_columns(Fold fold, DType dtype, const std::byte* x, int64_t n, int64_t* totals);
-
 }  // namespace lumen::kernels

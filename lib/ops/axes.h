@@ -65,4 +65,7 @@ Shape kept_shape(const Shape& shape, const std::vector<bool>& reduced, bool keep
 Tensor over_axes(std::string_view op, const Tensor& x, const Axes& axes, bool keepdim,
                  Tensor (*one)(const Tensor&, int axis));
 
+// Σ x² over some axes, x float32 (or narrow made that) or float64.
+Tensor sum_of_squares(const Tensor& x, const Axes& axes, bool keepdim);
+
 }  // namespace lumen::ops

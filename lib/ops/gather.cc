@@ -192,7 +192,7 @@ void concat_piece(const graph::KernelCall& call, int axis, int64_t outer, int64_
       if (from >= until) break;
       const std::byte* const source = runs.at(outer * runs.per_index() + run);
       if (part.dtype == dtype) {
-        std::memcpy(to + from - begin, source + from - at, static_cast<size_t>(until - from));
+        kernels::copy_bytes(source + from - at, until - from, to + from - begin);
       } else {
         kernels::from_float(dtype, reinterpret_cast<const float*>(source) + (from - at) / size,
                             to + from - begin, (until - from) / size);

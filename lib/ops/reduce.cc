@@ -11,7 +11,7 @@
 
 namespace lumen::ops {
 
-extern const graph::OpDef kSumReduce, kMaxReduce, kMinReduce;
+extern const graph::OpDef kSumReduce, kSquareSumReduce, kMaxReduce, kMinReduce;
 
 namespace {
 
@@ -64,6 +64,31 @@ void run_sum(const KernelCall& call) {
   }
   kernels::sum_reduce(*call.pool, x.as<const float>(), s.outer, s.axis, s.inner,
                       call.output.as<float>());
+}
+
+graph::TypedShape infer_square_sum(const Node& node) {
+  if (!is_float(node.inputs[0]->dtype)) shape_error(node, "not a float");
+  return infer_sum(node);
+}
+
+void run_square_sum(const KernelCall& call) {
+  const graph::Operand& x = call.inputs[0];
+  const Split s = split(x.shape, axis_of(*call.node));
+  if (is_narrow(x.dtype)) {
+    kernels::square_sum_reduce_half(*call.pool, x.dtype, x.as<const uint16_t>(), s.outer, s.axis,
+                                    s.inner, call.output.as<float>());
+  } else if (x.dtype == DType::kF64) {
+    kernels::square_sum_reduce_f64(*call.pool, x.as<const double>(), s.outer, s.axis, s.inner,
+                                   call.output.as<double>());
+  } else {
+    kernels::square_sum_reduce(*call.pool, x.as<const float>(), s.outer, s.axis, s.inner,
+                               call.output.as<float>());
+  }
+}
+
+Tensor square_sum_meaning(const Node& node, Inputs in) {
+  const Tensor x = is_narrow(in[0].dtype()) ? graph::contiguous(in[0], DType::kF32) : in[0];
+  return record(kSumReduce, {mul(x, x)}, node.attrs);
 }
 
 template <auto kOfFloats, auto kOfHalves, auto kOfOthers>
@@ -154,6 +179,12 @@ const OpDef kSumReduce = {.name = "sum_reduce",
                           .combine = [](double a, double x) { return a + x; },
                           .identity = 0,
                           .cases = [] { return cases_of(kSumReduce); }};
+const OpDef kSquareSumReduce = {.name = "square_sum_reduce",
+                                .kind = graph::OpKind::kReduction,
+                                .infer = infer_square_sum,
+                                .kernel = run_square_sum,
+                                .meaning = square_sum_meaning,
+                                .cases = [] { return cases_of(kSquareSumReduce); }};
 const OpDef kMaxReduce = {
     .name = "max_reduce",
     .kind = graph::OpKind::kReduction,
@@ -178,6 +209,27 @@ Tensor sum(const Tensor& x, int axis) {
 }
 Tensor mean(const Tensor& x, int axis) {
   return mean(x, Axes(axis), true);
+}
+
+Tensor sum_of_squares(const Tensor& x, const Axes& axes, bool keepdim) {
+  const std::vector<bool> gone = chosen_axes("sum_of_squares", x.shape(), axes);
+  // The squares over the last axes that are neighbours, then sums over the others.
+  int end = x.rank();
+  while (end > 0 && !gone[static_cast<size_t>(end) - 1]) --end;
+  int begin = end;
+  while (begin > 0 && gone[static_cast<size_t>(begin) - 1]) --begin;
+  int64_t extents[3] = {1, 1, 1};
+  Shape left = x.shape();
+  std::vector<int> others;
+  for (int i = 0; i < x.rank(); ++i) {
+    extents[i < begin ? 0 : i < end ? 1 : 2] *= x.dim(i);
+    if (i >= begin && i < end) left[i] = 1;
+    if (i < begin && gone[static_cast<size_t>(i)]) others.push_back(i);
+  }
+  const Tensor joined = graph::reshape(before_widening(x), {extents[0], extents[1], extents[2]});
+  const Tensor y = graph::reshape(record(kSquareSumReduce, {joined}, {{"axis", int64_t{1}}}), left);
+  return graph::reshape(others.empty() ? y : sum(y, others, true),
+                        kept_shape(x.shape(), gone, keepdim));
 }
 
 std::vector<bool> chosen_axes(std::string_view op, const Shape& shape, const Axes& axes) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "lib/base/error.h"
+#include "lib/kernels/reduce.h"
 #include "lib/ops/axes.h"
 #include "lib/ops/elementwise.h"
 
@@ -108,13 +109,14 @@ Gradients grad_cumprod(const GradCall& call) {
 void run_prod(const KernelCall& call) {
   const graph::Operand& x = call.inputs[0];
   const Split s = split(x.shape, axis_of(*call.node));
-  kernels::prod_typed(*call.pool, x.dtype, x.data, s.outer, s.axis, s.inner, call.output.data);
+  kernels::prod_reduce(*call.pool, x.dtype, x.data, s.outer, s.axis, s.inner, call.output.dtype,
+                       call.output.data);
 }
 
 graph::TypedShape infer_prod(const Node& node) {
   const DType dtype = node.inputs[0]->dtype;
   if (is_quantized(dtype)) shape_error(node, "quantised values have no arithmetic");
-  return {dtype, without_axis(node)};
+  return {is_float(dtype) ? dtype : DType::kI64, without_axis(node)};
 }
 
 graph::TypedShape infer_prod_gradient(const Node& node) {
@@ -266,13 +268,16 @@ Tensor linear_scan(const Tensor& a, const Tensor& b, int axis) {
 
 namespace {
 
+void refuse_quantized(std::string_view op, const Tensor& x) {
+  graph::check_defined(x, op, "x");
+  if (!is_quantized(x.dtype())) return;
+  fail(ErrorKind::kMalformed, op, " of ", name(x.dtype()), " ", to_string(x.shape()),
+       ": quantised values have no arithmetic");
+}
+
 // Integers and bool are totalled in int64.
 Tensor totalled(std::string_view op, const Tensor& x) {
-  graph::check_defined(x, op, "x");
-  if (is_quantized(x.dtype())) {
-    fail(ErrorKind::kMalformed, op, " of ", name(x.dtype()), " ", to_string(x.shape()),
-         ": quantised values have no arithmetic");
-  }
+  refuse_quantized(op, x);
   return is_float(x.dtype()) ? x : graph::contiguous(x, DType::kI64);
 }
 
@@ -291,13 +296,14 @@ Tensor cumprod(const Tensor& x, int axis) {
 }
 
 Tensor prod(const Tensor& x, int axis, bool keepdim) {
-  const Tensor t = with_axis(totalled("prod", x));
+  refuse_quantized("prod", x);
+  const Tensor t = with_axis(x);
   const int at = graph::checked_axis("prod", t.shape(), axis);
   const int64_t n = t.dim(at);
   Shape kept = t.shape();
   kept[at] = 1;
-  const Tensor y =
-      n == 0 ? full(kept, 1, t.dtype()) : record(kProdReduce, {t}, {{"axis", int64_t{at}}});
+  const Tensor y = n == 0 ? full(kept, 1, is_float(t.dtype()) ? t.dtype() : DType::kI64)
+                          : record(kProdReduce, {t}, {{"axis", int64_t{at}}});
   return keepdim || x.rank() == 0 ? graph::reshape(y, x.rank() == 0 ? x.shape() : kept)
                                   : squeeze(y, at);
 }

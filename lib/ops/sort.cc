@@ -25,9 +25,13 @@ graph::TypedShape infer_argmax(const Node& node) {
   return {DType::kI64, shape};
 }
 
+bool is_least(const Node& node) {
+  return node.attrs.integer("least") != 0;
+}
+
 void run_argmax(const KernelCall& call) {
   const graph::Operand& x = call.inputs[0];
-  kernels::argmax_lines(*call.pool, typed(x), x.shape, axis_of(*call.node),
+  kernels::argmax_lines(*call.pool, typed(x), x.shape, axis_of(*call.node), is_least(*call.node),
                         call.output.as<int64_t>());
 }
 
@@ -41,7 +45,7 @@ Tensor positions(const Shape& shape, int axis) {
 // n − 1 less the largest n − 1 − i where xᵢ is the maximum; approximate for NaN.
 Tensor argmax_meaning(const Node& node, Inputs in) {
   const int axis = axis_of(node);
-  const Tensor x = graph::contiguous(in[0], DType::kF32);
+  const Tensor wide = graph::contiguous(in[0], DType::kF32), x = is_least(node) ? neg(wide) : wide;
   const auto last = static_cast<double>(x.dim(axis) - 1);
   const Tensor from_end = sub(last, positions(x.shape(), axis));
   const Tensor first = max(mul(equal(x, max(x, axis)), from_end), axis);
@@ -56,6 +60,8 @@ std::vector<OpCase> argmax_cases() {
                      }});
   }
   cases.push_back({"ties", {i32({7, 300})}, [](Inputs in) { return argmax(in[0], 1); }});
+  cases.push_back({"least", {i32({90, 7})}, [](Inputs in) { return argmin(in[0], 0); }});
+  cases.push_back({"short lines", {f32({90, 7})}, [](Inputs in) { return argmin(in[0], 1); }});
   cases.push_back({"transposed", {f32({7, 5})}, [](Inputs in) {
                      return argmax(graph::transpose(in[0], 0, 1), 1);
                    }});
@@ -150,9 +156,9 @@ const OpDef kArgsort = {.name = "argsort",
 
 namespace {
 
-Tensor argmax_kept(const Tensor& x, int axis) {
+Tensor argmax_kept(const Tensor& x, int axis, bool least) {
   const int at = graph::checked_axis(kArgmax.name, x.shape(), axis);
-  return record(kArgmax, {x}, {{"axis", int64_t{at}}});
+  return record(kArgmax, {x}, {{"axis", int64_t{at}}, {"least", int64_t{least}}});
 }
 
 Tensor without(const Tensor& x, int axis, bool keepdim, const Shape& original) {
@@ -175,19 +181,19 @@ Found with_values(const Tensor& x, const Tensor& indices, int axis, const Shape&
 }  // namespace
 
 Tensor argmax(const Tensor& x, int axis, bool keepdim) {
-  return without(argmax_kept(with_axis(x), axis), axis, keepdim, x.shape());
+  return without(argmax_kept(with_axis(x), axis, false), axis, keepdim, x.shape());
 }
 Tensor argmin(const Tensor& x, int axis, bool keepdim) {
-  return without(argmax_kept(reversed(with_axis(x)), axis), axis, keepdim, x.shape());
+  return without(argmax_kept(with_axis(x), axis, true), axis, keepdim, x.shape());
 }
 
 Found max_with_index(const Tensor& x, int axis, bool keepdim) {
-  const Tensor t = with_axis(x), at = argmax_kept(t, axis);
+  const Tensor t = with_axis(x), at = argmax_kept(t, axis, false);
   return {without(take_along(t, at, axis), axis, keepdim, x.shape()),
           without(at, axis, keepdim, x.shape())};
 }
 Found min_with_index(const Tensor& x, int axis, bool keepdim) {
-  const Tensor t = with_axis(x), at = argmax_kept(reversed(t), axis);
+  const Tensor t = with_axis(x), at = argmax_kept(t, axis, true);
   return {without(take_along(t, at, axis), axis, keepdim, x.shape()),
           without(at, axis, keepdim, x.shape())};
 }

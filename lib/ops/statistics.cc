@@ -68,8 +68,8 @@ Tensor norm(const Tensor& x, double p, const Axes& axes, bool keepdim) {
     if (p == 0) return sum(sub(1.0, equal(t, constant_like(0, t))), axes, keepdim);
     if (p == 1) return sum(abs(t), axes, keepdim);
     if (std::isinf(p)) return p > 0 ? amax(abs(t), axes, keepdim) : amin(abs(t), axes, keepdim);
-    const Tensor powers = p == 2 ? mul(t, t) : power(abs(t), p);
-    return power(sum(powers, axes, keepdim), 1 / p);
+    if (p == 2) return power(sum_of_squares(t, axes, keepdim), 0.5);
+    return power(sum(power(abs(t), p), axes, keepdim), 1 / p);
   });
 }
 
