@@ -166,7 +166,7 @@ Product product_for(const LinearArgs& args, const Weight& w) {
   Product product = {.tiles = tile_product_for(args, w), .run = linear_many, .layout = w.layout};
   if (product.tiles.unit != nullptr) return product;
   if (is_quantized(w.dtype)) {
-    product.run = takes_widened_product(w) ? widened_product : int8_product;
+    product.run = takes_split_product(w) ? split_product : int8_product;
   } else if (takes_int16_product(w)) {
     product.run = int16_product;
   }
