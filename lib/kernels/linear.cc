@@ -191,7 +191,7 @@ size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads, bool as_pane
   size_t bytes = few_rows_bytes(m, cols);
   if (bf16) bytes = std::max(bytes, blocked_product_bytes(m, cols, threads));
   if (as_panels) bytes += static_cast<size_t>(threads) * most_panel_bytes(cols);
-  if (m > kFewRows) {
+  if (m > kFewRowsOfNibbles) {
     bytes =
         std::max({bytes, int8_product_bytes(m, cols, threads),
                   int16_product_bytes(m, cols, threads), blocked_product_bytes(m, cols, threads)});
