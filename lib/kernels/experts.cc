@@ -316,7 +316,8 @@ void experts(ThreadPool& pool, const ExpertsArgs& args) {
   Routes routes(pieces, shape);
   route(pool, args, routes);
   const auto& gate = args.gate.empty() ? args.up : args.gate;
-  const int64_t few = std::min({few_rows(gate), few_rows(args.up), few_rows(args.down)});
+  const int64_t few = std::min(
+      {few_rows_of_experts(gate), few_rows_of_experts(args.up), few_rows_of_experts(args.down)});
   if (args.m <= few) return FewTokens(pool, args, routes, pieces).run();
   const ManyBuffers buffers(pieces, shape, pool.threads());
   std::fill_n(args.y, args.m * shape.hidden, 0.0f);

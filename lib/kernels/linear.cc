@@ -166,7 +166,7 @@ Product product_for(const LinearArgs& args, const Weight& w) {
   Product product = {.tiles = tile_product_for(args, w), .run = linear_many, .layout = w.layout};
   if (product.tiles.unit != nullptr) return product;
   if (is_quantized(w.dtype)) {
-    product.run = takes_widened_product(w) ? widened_product : int8_product;
+    product.run = takes_split_product(w) ? split_product : int8_product;
   } else if (takes_int16_product(w)) {
     product.run = int16_product;
   }
@@ -191,7 +191,7 @@ size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads, bool as_pane
   size_t bytes = few_rows_bytes(m, cols);
   if (bf16) bytes = std::max(bytes, blocked_product_bytes(m, cols, threads));
   if (as_panels) bytes += static_cast<size_t>(threads) * most_panel_bytes(cols);
-  if (m > kFewRows) {
+  if (m > kFewRowsOfNibbles) {
     bytes =
         std::max({bytes, int8_product_bytes(m, cols, threads),
                   int16_product_bytes(m, cols, threads), blocked_product_bytes(m, cols, threads)});

@@ -29,15 +29,27 @@ void dot(const Weight& w, int64_t from, int64_t to, const FewRows& x, float* y, 
   }
 }
 
+bool multiplies_in_pairs() {
+  return uses_avx2() && !uses_native_dot();
+}
+
 }  // namespace
 
 int64_t few_rows(std::span<const Weight> weights) {
+  const int64_t rows = few_rows_of_experts(weights);
+  const bool nibbles = std::all_of(weights.begin(), weights.end(), [](const Weight& w) {
+    return w.dtype == DType::kQ4_0 && w.layout != Layout::kRows;
+  });
+  return nibbles && multiplies_in_pairs() ? kFewRowsOfNibbles : rows;
+}
+
+int64_t few_rows_of_experts(std::span<const Weight> weights) {
   const bool panels = std::all_of(weights.begin(), weights.end(),
                                   [](const Weight& w) { return w.layout != Layout::kRows; });
   if (!panels) return kFewRows;
-  const bool in_pairs = uses_avx2() && !uses_native_dot() &&
-                        std::all_of(weights.begin(), weights.end(),
-                                    [](const Weight& w) { return is_quantized(w.dtype); });
+  const bool in_pairs =
+      multiplies_in_pairs() && std::all_of(weights.begin(), weights.end(),
+                                           [](const Weight& w) { return is_quantized(w.dtype); });
   return in_pairs ? kFewRowsInPairs : kFewRowsPanels;
 }
 

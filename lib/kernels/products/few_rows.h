@@ -19,9 +19,14 @@ inline constexpr int64_t kFewRowsPanels = 24;
 // Of quantised ones where bytes are multiplied in pairs (AVX2 without VNNI), four rows of x at a
 // time: that takes a block apart for each four, as long as expanding it once for all.
 inline constexpr int64_t kFewRowsInPairs = 12;
+// There of codes of four bits without a min (Q4_0), whose tile is fastest. The fewest of all that
+// are not few number one more.
+inline constexpr int64_t kFewRowsOfNibbles = 7;
 
 // Up to how many rows of x are few for these weights.
 int64_t few_rows(std::span<const Weight> weights);
+// The same where experts share the rows, so that each meets only some.
+int64_t few_rows_of_experts(std::span<const Weight> weights);
 
 // Rows of x as products of few rows read them: as they are for weights of floats, rounded for
 // quantised ones.

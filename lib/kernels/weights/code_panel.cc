@@ -130,40 +130,6 @@ void expand_codes_of(const Weight& w, int64_t row, int64_t rows, int64_t k, int6
   }
 }
 
-// Codes of four columns a word, [16][4], at any address: as int16, [2][16][2].
-LUMEN_PIECE void widen_quad(const uint8_t* codes, int16_t* to) {
-  const hn::Repartition<uint8_t, Words> d8;
-  const hn::RepartitionToWide<hn::Repartition<int8_t, Words>> d16;
-  // Two codes of each word, to the upper bytes of its halves.
-  alignas(16) static constexpr uint8_t kPlaces[16] = {0, 0, 0, 1, 4,  4,  4,  5,
-                                                      8, 8, 8, 9, 12, 12, 12, 13};
-  const auto first = hn::LoadDup128(d8, kPlaces);
-  const auto second = hn::Add(first, hn::Set(d8, 2));
-  constexpr int kLanes = hn::MaxLanes(Words());
-  for (int row = 0; row < kPanelRows; row += kLanes) {
-    const auto four = hn::LoadU(d8, codes + 4 * row);
-    const auto widened = [&](auto places) HWY_ATTR {
-      return hn::ShiftRight<8>(hn::BitCast(d16, hn::TableLookupBytes(four, places)));
-    };
-    hn::Store(widened(first), d16, to + 2 * row);
-    hn::Store(widened(second), d16, to + 2 * (kPanelRows + row));
-  }
-}
-
-void widen_codes_kernel(const uint8_t* codes, int64_t cols, int16_t* to) {
-  for (int64_t k = 0; k < cols; k += 4) widen_quad(codes + kPanelRows * k, to + kPanelRows * k);
-}
-
-void widen_q8_0_kernel(const uint8_t* block, int64_t cols, int16_t* to, float* scale) {
-  const hn::CappedTag<float, kPanelRows> d;
-  for (int64_t k = 0; k < cols; k += 32, block += kPanelRows * 34, scale += kPanelRows) {
-    for (int row = 0; row < kPanelRows; row += static_cast<int>(hn::MaxLanes(d))) {
-      hn::Store(load_half(d, reinterpret_cast<const uint16_t*>(block) + row), d, scale + row);
-    }
-    widen_codes_kernel(block + 2 * kPanelRows, 32, to + kPanelRows * k);
-  }
-}
-
 void expand_codes_kernel(const Weight& w, int64_t row, int64_t rows, int64_t k, int64_t cols,
                          int added, const CodePanel& to) {
   with_format(w.dtype, [&](auto format) HWY_ATTR {
@@ -179,20 +145,7 @@ HWY_AFTER_NAMESPACE();
 namespace lumen::kernels {
 namespace {
 HWY_EXPORT(expand_codes_kernel);
-HWY_EXPORT(widen_codes_kernel);
-HWY_EXPORT(widen_q8_0_kernel);
 }  // namespace
-
-void widen_codes(const uint8_t* codes, int64_t cols, int16_t* to) {
-  HWY_DYNAMIC_DISPATCH(widen_codes_kernel)(codes, cols, to);
-}
-
-void widen_q8_0(const Weight& w, int64_t row, int64_t k, int64_t cols, int16_t* to, float* scale) {
-  LUMEN_CHECK(w.dtype == DType::kQ8_0 && w.layout == Layout::kPanels && row % kPanelRows == 0);
-  const auto* panel = static_cast<const uint8_t*>(w.data) + row * row_bytes(w.dtype, w.cols);
-  HWY_DYNAMIC_DISPATCH(widen_q8_0_kernel)
-  (panel + kPanelRows * row_bytes(w.dtype, k), cols, to, scale);
-}
 
 void expand_codes(const Weight& w, int64_t row, int64_t rows, int64_t k, int64_t cols, int added,
                   const CodePanel& to) {

@@ -60,12 +60,4 @@ struct CodePanel {
 void expand_codes(const Weight& w, int64_t row, int64_t rows, int64_t k, int64_t cols, int added,
                   const CodePanel& to);
 
-// The signed codes of sixteen rows, [cols / 4][16][4], as int16, [cols / 2][16][2]. Both are
-// 64-byte aligned. noexcept.
-void widen_codes(const uint8_t* codes, int64_t cols, int16_t* to);
-
-// What expand_codes and widen_codes do, in one pass, of sixteen rows of a Q8_0 matrix in panels
-// that are all there.
-void widen_q8_0(const Weight& w, int64_t row, int64_t k, int64_t cols, int16_t* to, float* scale);
-
 }  // namespace lumen::kernels

@@ -2,7 +2,6 @@
 
 #include "lib/kernels/panels.h"
 #include "lib/kernels/simd.h"
-#include "lib/kernels/weights/code_panel.h"
 #include "lib/kernels/weights/code_product-inl.h"
 #include "lib/kernels/weights/int16_tile.h"
 #include "lib/kernels/weights/quantize_rows.h"
@@ -10,12 +9,11 @@
 namespace lumen::kernels {
 namespace {
 
-// What both products have in common: codes of int16, `kGroup` blocks of 32 columns to a scale.
-template <int64_t kGroup>
-struct WordCodes {
+struct Int16Codes {
   using Panel = Int16Panel;
   using Strip = Int16Strip;
   static constexpr int64_t kBlockDepth = 256;
+  static_assert(kBlockDepth % kInt16Group == 0);
   static constexpr int64_t kStripBytes = kInt16StripBytes;
   static constexpr int64_t kCodeBytes = kPanelRows * kBlockDepth * int64_t{sizeof(int16_t)};
   static constexpr int64_t kPanelBytes =
@@ -23,19 +21,13 @@ struct WordCodes {
 
   int strip_rows() const { return kInt16StripRows; }
   Strip strip(std::byte* memory, int64_t, int64_t at, int64_t rows) const {
-    return {.blocks = memory + at * kInt16StripBytes, .rows = rows, .group = kGroup};
+    return {.blocks = memory + at * kInt16StripBytes, .rows = rows, .group = kInt16Group / 32};
   }
   Panel panel(std::byte* memory) const {
     return {.codes = reinterpret_cast<int16_t*>(memory),
             .scale = reinterpret_cast<float*>(memory + kCodeBytes)};
   }
   auto multiplier(const Weight&) const { return multiply_int16; }
-};
-
-// Of halves.
-struct Int16Codes : WordCodes<kInt16Group / 32> {
-  static_assert(kBlockDepth % kInt16Group == 0);
-
   void quantize(const float* x, int64_t x_stride, int64_t blocks, const Strip& to) const {
     quantize_int16_strip(x, x_stride, blocks, to);
   }
@@ -48,32 +40,11 @@ struct Int16Codes : WordCodes<kInt16Group / 32> {
   }
 };
 
-// Of eight bits, of quantised weights.
-struct WidenedCodes : WordCodes<1> {
-  void quantize(const float* x, int64_t x_stride, int64_t blocks, const Strip& to) const {
-    quantize_widened_strip(x, x_stride, blocks, to);
-  }
-  void expand(const Weight& w, int64_t row, int64_t rows, int64_t k, int64_t cols,
-              const Panel& to) const {
-    if (w.dtype == DType::kQ8_0 && w.layout == Layout::kPanels && rows > 0) {
-      return widen_q8_0(w, row, k, cols, to.codes, to.scale);
-    }
-    alignas(64) uint8_t codes[kPanelRows * kBlockDepth];
-    expand_codes(w, row, rows, k, cols, 0, {.codes = codes, .scale = to.scale, .min = nullptr});
-    widen_codes(codes, cols, to.codes);
-  }
-};
-
 }  // namespace
 
 bool takes_int16_product(const Weight& w) {
   return w.layout != Layout::kRows && (w.dtype == DType::kF16 || w.dtype == DType::kBF16) &&
          w.cols % 32 == 0 && (uses_vnni() || fast_word_pairs()) && !ExactProductsScope::active();
-}
-
-bool takes_widened_product(const Weight& w) {
-  return is_quantized(w.dtype) && code_form(w.dtype).bits == 8 && fast_word_pairs() &&
-         !uses_native_dot();
 }
 
 size_t int16_product_bytes(int64_t m, int64_t cols, int threads) {
@@ -83,11 +54,6 @@ size_t int16_product_bytes(int64_t m, int64_t cols, int threads) {
 void int16_product(ThreadPool& pool, const LinearArgs& args, std::span<const Weight> weights,
                    int64_t column) {
   code_product(pool, args, weights, column, Int16Codes());
-}
-
-void widened_product(ThreadPool& pool, const LinearArgs& args, std::span<const Weight> weights,
-                     int64_t column) {
-  code_product(pool, args, weights, column, WidenedCodes());
 }
 
 }  // namespace lumen::kernels

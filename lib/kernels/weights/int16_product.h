@@ -1,11 +1,7 @@
-// The products behind `linear` with many rows whose sides are both codes in int16.
-//
-// Of float16 and bfloat16 weights in panels codes have 16 bits. Rounding to them costs 1.1e-4 of
+// The product behind `linear` with many rows and float16 or bfloat16 weights in panels: both sides
+// as codes of 16 bits. Rounding to them costs 1.1e-4 of
 // ‖y‖ (bfloat16 weights 6e-5) for normally distributed numbers; rounding x to float16 would cost
 // 2.1e-4, to bfloat16 1.7e-3.
-//
-// Of quantised weights with codes of eight bits they are those of the int8 product, widened: with
-// AVX2 alone a product of signed bytes takes four operations, two pairs of int16 take as many.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +17,7 @@ namespace lumen::kernels {
 // ExactProductsScope.
 bool takes_int16_product(const Weight& w);
 
-// Whether widened_product takes `w` and is faster than int8_product here.
-bool takes_widened_product(const Weight& w);
-
-// Bytes of workspace of either; never decreases with m.
+// Bytes of workspace; never decreases with m.
 size_t int16_product_bytes(int64_t m, int64_t cols, int threads);
 
 // The part of linear(pool, args) that `weights` make; their first row is column `column` of y.
@@ -33,10 +26,5 @@ size_t int16_product_bytes(int64_t m, int64_t cols, int threads);
 // noexcept.
 void int16_product(ThreadPool& pool, const LinearArgs& args, std::span<const Weight> weights,
                    int64_t column);
-
-// The same of quantised weights with eight bits, any layout: the bits of int8_product. Only where
-// has_int16_tile().
-void widened_product(ThreadPool& pool, const LinearArgs& args, std::span<const Weight> weights,
-                     int64_t column);
 
 }  // namespace lumen::kernels

@@ -10,7 +10,11 @@
 
 namespace lumen::kernels {
 
-// Bytes of workspace for any weights; never decreases with m.
+// Whether split_product takes `w` and is faster than int8_product here: of codes of eight bits,
+// with AVX2 alone.
+bool takes_split_product(const Weight& w);
+
+// Bytes of workspace of either for any weights; never decreases with m.
 size_t int8_product_bytes(int64_t m, int64_t cols, int threads);
 
 // The part of linear(pool, args) that `weights` make, all of them quantised and in rows; their
@@ -19,5 +23,10 @@ size_t int8_product_bytes(int64_t m, int64_t cols, int threads);
 // Does not allocate. noexcept.
 void int8_product(ThreadPool& pool, const LinearArgs& args, std::span<const Weight> weights,
                   int64_t column);
+
+// The same of weights with codes of eight bits, on split_tile.h: the same bits. Only where
+// has_split_tile().
+void split_product(ThreadPool& pool, const LinearArgs& args, std::span<const Weight> weights,
+                   int64_t column);
 
 }  // namespace lumen::kernels

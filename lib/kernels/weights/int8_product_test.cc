@@ -8,11 +8,10 @@
 #include "lib/base/testing.h"
 #include "lib/kernels/testing/every_target.h"
 #include "lib/kernels/testing/random_weights.h"
-#include "lib/kernels/weights/int16_product.h"
-#include "lib/kernels/weights/int16_tile.h"
 #include "lib/kernels/weights/int8_tile.h"
 #include "lib/kernels/weights/int8_tile_native.h"
 #include "lib/kernels/weights/quantize_rows.h"
+#include "lib/kernels/weights/split_tile.h"
 
 using namespace lumen;
 using namespace lumen::kernels;
@@ -124,13 +123,14 @@ TEST_CASE("int8 products show a NaN or infinity in its own row only") {
   });
 }
 
-TEST_CASE("widened products give the bits of int8 products") {
-  on_targets_that(has_int16_tile, "this CPU has no AVX2", [] {
+TEST_CASE("split products give the bits of int8 products") {
+  on_targets_that(has_split_tile, "this CPU has no AVX2", [] {
     Philox random(15);
     for (DType dtype : {DType::kQ8_0, DType::kIQ4_NL, DType::kIQ4_XS}) {
       const int64_t cols = 768, rows = 45;  // three blocks deep, a tile and a half wide
-      for (bool extreme : {false, true}) {
-        INFO(name(dtype) << (extreme ? ", the smallest codes" : ""));
+      for (float sign : {0.0f, 1.0f, -1.0f}) {
+        const bool extreme = sign != 0;
+        INFO(name(dtype) << (extreme ? ", the smallest codes, x of sign " : ", ") << sign);
         auto bytes = random_weights(random, dtype, rows, cols);
         if (extreme) {
           std::fill(bytes.begin(), bytes.end(), std::byte{0x80});
@@ -139,18 +139,18 @@ TEST_CASE("widened products give the bits of int8 products") {
         const std::vector<Weight> weights{{bytes.data(), dtype, rows, cols},
                                           {bytes.data(), dtype, 1, cols}};
         auto x = random_floats(random, 70 * cols);
-        if (extreme) std::fill(x.begin(), x.end(), -127.0f);
+        if (extreme) std::fill(x.begin(), x.end(), 127.0f * sign);
         x[7 * cols + 77] = INFINITY;
         const auto packed = pack(weights[0]), packed_one = pack(weights[1]);
         const std::vector<Weight> panels{in_panels(weights[0], packed),
                                          in_panels(weights[1], packed_one)};
-        for (int64_t m : {1, 6, 7, 70}) {
+        for (int64_t m : {1, 2, 3, 4, 5, 6, 9, 70}) {
           for (int threads : {1, 2}) {
             const auto expected = run(threads, x, m, weights);
             for (const auto& layout : {weights, panels}) {
-              CHECK(same_bits(
-                  run_product({int16_product_bytes, widened_product}, threads, x, m, layout),
-                  expected));
+              CHECK(
+                  same_bits(run_product({int8_product_bytes, split_product}, threads, x, m, layout),
+                            expected));
             }
           }
         }

@@ -144,42 +144,26 @@ HWY_INLINE BlockScale scale_of_group(const float* x, int64_t n) {
   return {coarse.scale * steps, coarse.inverse / steps};
 }
 
-// `to.group` blocks of 32 columns have the scale that scale_of(x, columns) gives.
-template <class ScaleOf>
-HWY_INLINE void quantize_words(const float* x, int64_t x_stride, int64_t blocks, int largest_code,
-                               const ScaleOf& scale_of, const Int16Strip& to) {
+void quantize_int16_strip_kernel(const float* x, int64_t x_stride, int64_t blocks,
+                                 const Int16Strip& to) {
   const Ints di;
   const hn::Rebind<int16_t, Ints> di16;
   for (int64_t first = 0; first < blocks; first += to.group) {
     const int64_t end = HWY_MIN(first + to.group, blocks);
     for (int64_t r = 0; r < to.rows; ++r) {
       const float* const row = x + r * x_stride;
-      const BlockScale s = scale_of(row + 32 * first, 32 * (end - first));
+      const BlockScale s = scale_of_group(row + 32 * first, 32 * (end - first));
       for (int64_t block = first; block < end; ++block) {
         std::byte* p = to.blocks + block * to.rows * kInt16StripBytes;
         auto* codes = reinterpret_cast<int16_t*>(p) + 32 * r;
         for (size_t i = 0; i < 32; i += hn::Lanes(di)) {
-          const auto q = round_codes(row + 32 * block + i, s.inverse, largest_code);
+          const auto q = round_codes(row + 32 * block + i, s.inverse, kLargestWord);
           hn::StoreU(hn::DemoteTo(di16, q), di16, codes + i);
         }
         reinterpret_cast<float*>(p + 64 * to.rows)[r] = s.scale;
       }
     }
   }
-}
-
-void quantize_widened_strip_kernel(const float* x, int64_t x_stride, int64_t blocks,
-                                   const Int16Strip& to) {
-  const auto scale_of = [](const float* from, int64_t n)
-                            HWY_ATTR { return scale_of_block(from, n, kLargestInt8Code); };
-  quantize_words(x, x_stride, blocks, kLargestInt8Code, scale_of, to);
-}
-
-void quantize_int16_strip_kernel(const float* x, int64_t x_stride, int64_t blocks,
-                                 const Int16Strip& to) {
-  const auto scale_of = [](const float* from, int64_t n)
-                            HWY_ATTR { return scale_of_group(from, n); };
-  quantize_words(x, x_stride, blocks, kLargestWord, scale_of, to);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -192,7 +176,6 @@ namespace {
 
 HWY_EXPORT(quantize_row_kernel);
 HWY_EXPORT(quantize_strip_kernel);
-HWY_EXPORT(quantize_widened_strip_kernel);
 HWY_EXPORT(quantize_int16_strip_kernel);
 
 size_t align_64(size_t bytes) {
@@ -259,10 +242,6 @@ void quantize_strip_rows(const float* x, int64_t x_stride, int64_t begin, int64_
   }
 }
 
-void quantize_widened_strip(const float* x, int64_t x_stride, int64_t blocks,
-                            const Int16Strip& to) {
-  HWY_DYNAMIC_DISPATCH(quantize_widened_strip_kernel)(x, x_stride, blocks, to);
-}
 void quantize_int16_strip(const float* x, int64_t x_stride, int64_t blocks, const Int16Strip& to) {
   HWY_DYNAMIC_DISPATCH(quantize_int16_strip_kernel)(x, x_stride, blocks, to);
 }

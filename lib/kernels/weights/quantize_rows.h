@@ -60,8 +60,6 @@ void quantize_strip_rows(const float* x, int64_t x_stride, int64_t begin, int64_
 // are read, and the others are zeros. noexcept.
 void quantize_strip(const float* x, int64_t x_stride, int64_t rows, int64_t blocks,
                     const CodeStrip& to);
-// The same codes as int16, of all rows. noexcept.
-void quantize_widened_strip(const float* x, int64_t x_stride, int64_t blocks, const Int16Strip& to);
 // Codes of 16 bits per to.group blocks: with c the codes of the group's numbers up to 1023,
 //
 //   scale = max|x| · max(1 / 32767, (√(Σ c²) + 6) / 1023 / kInt16XNorm)
