@@ -60,10 +60,17 @@ enum class TypedOp {
   kFloorRest,
   kFloorQuotient,
   kRelu,    // x < 0 ? 0 : x
-  kToBf16,  // only in chains (elementwise.h): rounded to bfloat16 and back
+  kToBf16,  // only in chains (chain.h): rounded to bfloat16 and back
   kSign,    // (0 < x) − (x < 0)
   kClamp,   // min(max(in[0], in[1]), in[2]); NaN stays, bounds are none
-  kLeaky,   // only in chains: in[0] > 0 ? in[1] : in[2] · in[1]
+  // only in chains
+  kLeaky,  // in[0] > 0 ? in[1] : in[2] · in[1]
+  kFloor,
+  kCeil,
+  kRound,  // halves to even
+  kTrunc,
+  kSquareRoot,
+  kReciprocal,
 };
 
 // A function of elements: of floats `block` or, if that is null, `real`, and of integers `integer`;

@@ -32,12 +32,13 @@ TypedShape infer_elementwise(const Node& node) {
 namespace {
 
 // What computes `op` in vectors. Those of divisions with a rest are of integers alone: not among
-// what chains of float32 have.
+// what chains have.
 kernels::TypedOp in_vectors(const OpDef& op) {
-  return &op == &kMod           ? kernels::TypedOp::kRest
-         : &op == &kRemainder   ? kernels::TypedOp::kFloorRest
-         : &op == &kFloorDivide ? kernels::TypedOp::kFloorQuotient
-                                : graph::simple_form(op);
+  return &op == &kMod                       ? kernels::TypedOp::kRest
+         : &op == &kRemainder               ? kernels::TypedOp::kFloorRest
+         : &op == &kFloorDivide             ? kernels::TypedOp::kFloorQuotient
+         : op.block == kernels::block::relu ? kernels::TypedOp::kRelu
+                                            : op.typed;
 }
 
 }  // namespace
