@@ -181,9 +181,9 @@ struct OpDef {
   // whose result is float32 are fused. Results of other types are computed by `kernel`: in double
   // if an input is a float, with `block_f64` or, one element at a time, with `real` (absent:
   // `scalar`); else in int64, one element at a time, with `integer`. What has none of a kind does
-  // not exist for those types. `typed` names what is the same in vectors (typed.h); what chains
-  // of float32 steps have of it, kernels::is_chain_step, is an instruction or a few, which a pass
-  // may repeat rather than store.
+  // not exist for those types. `typed` names what is the same in vectors (typed.h), of some types
+  // or in chains of float steps; what chains have is an instruction or a few, which a pass may
+  // repeat rather than store.
   kernels::BlockFn block = nullptr;
   kernels::BlockF64Fn block_f64 = nullptr;
   double (*real)(const double* in) = nullptr;

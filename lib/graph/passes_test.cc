@@ -175,6 +175,18 @@ TEST_CASE("fuse_elementwise makes one step of a tree and keeps shared results") 
   CHECK(count(two, "fused") == 2);
 }
 
+TEST_CASE("fuse_elementwise makes steps of float64 of their own") {
+  const Tensor x = graph::input(DType::kF64, {6}, "x"), y = input({6});
+  const Tensor chosen = ops::where(ops::less_than(x, ops::neg(x)), ops::exp(x), x);
+  const Graph one = passes::fuse_elementwise().run(graph_of(ops::mul(chosen, x)));
+  CHECK(count(one, "fused") == 1);
+  CHECK(one.outputs()[0]->epilogue->dtype == DType::kF64);
+  // What is rounded to float32 between is not computed in float64.
+  const Tensor sum = ops::add(ops::mul(y, y), y);
+  const Graph two = passes::fuse_elementwise().run(graph_of(ops::mul(x, sum)));
+  CHECK(count(two, "fused") == 2);
+}
+
 TEST_CASE("fuse_elementwise repeats cheap shared nodes that only element-wise ones read") {
   const Tensor x = input({6}), y = graph::input(DType::kF32, {6}, "y");
   auto fused = [](std::vector<Tensor> outputs) {

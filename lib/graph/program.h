@@ -1,4 +1,5 @@
-// A program of element-wise operations, run chunk by chunk over pieces that stay in L1.
+// A program of element-wise operations, run chunk by chunk over pieces that stay in L1. What makes
+// and joins programs is program.cc, what runs them program_run.cc.
 //
 // Fusion needs no code generator: a fused step calls one vector block function per operation on
 // chunks of a few hundred elements, so intermediate results never leave the cache.
@@ -8,12 +9,12 @@
 #include <vector>
 
 #include "lib/graph/node.h"
-#include "lib/kernels/elementwise.h"
+#include "lib/kernels/chain.h"
 
 namespace lumen::graph {
 
 // Registers 0 … inputs−1 are the operands; instruction i writes register inputs + i; the last one
-// is the result. All in float32.
+// is the result. All are float32, or all float64.
 struct Program {
   static constexpr int kMaxInputs = 8;
   static constexpr int kMaxInstructions = 16;
@@ -29,9 +30,10 @@ struct Program {
   };
   int inputs = 0;
   std::vector<Instruction> code;
+  DType dtype = DType::kF32;  // or kF64
 
   // How it runs, made by `finished`: the code in parts, each a block function or a chain
-  // (kernels/elementwise.h), and a place for the result of each instruction that is stored: that of
+  // (kernels/chain.h), and a place for the result of each instruction that is stored: that of
   // one which is not read again if there is one, so that few lines of L1 are in use.
   struct Part {
     int begin, end;
@@ -50,10 +52,11 @@ std::shared_ptr<const Program> finished(Program program);
 // "silu(r0) mul(r2, r1)".
 std::string to_string(const Program& program);
 
-// Whether a node is an element-wise operation that becomes a program: one with a float32 result.
+// Whether a node is an element-wise operation that becomes a program: one with a float32 result,
+// or, if it is computed in vectors of float64, with such a result.
 bool is_fusable(const Node& node);
 
-// What it is in a chain (kernels/elementwise.h), kNone if it takes a block function.
+// What it is in a chain (kernels/chain.h), kNone if it takes a block function.
 kernels::TypedOp simple_form(const OpDef& op);
 
 // Whether numbers of a type are such as bfloat16 holds, and whether one is.
@@ -68,7 +71,8 @@ bool chooses(const Program& program);
 // programs.
 extern const OpDef kToBf16, kToF16;
 
-// The operation a fused element-wise group becomes: its inputs are the program's operands.
+// The operation a fused element-wise group becomes: its inputs are the program's operands, its
+// type that of the program or, of float32, any.
 extern const OpDef kFused;
 NodePtr make_fused(std::shared_ptr<const Program> program, std::vector<NodePtr> inputs,
                    DType dtype);

@@ -20,7 +20,6 @@ namespace lumen::kernels {
 namespace HWY_NAMESPACE {
 
 using Float = hn::ScalableTag<float>;
-using FloatVec = hn::Vec<Float>;
 // Half as many floats: what two-fold precision needs, since as many doubles fill a vector.
 using HalfFloat = hn::Rebind<float, hn::ScalableTag<double>>;
 
@@ -50,213 +49,6 @@ HWY_INLINE void map_division(const float* const* in, float* out, int64_t n, cons
     const auto good = hn::And(small, hn::Lt(hn::Abs(y), hn::Set(d, kInf)));
     return repair(d, good, f(d, x, y, quotient, hn::CopySign(rest, x)), x, y, scalar);
   });
-}
-
-// Where a step of a chain reads an argument: in memory, in what the step before left, or, one
-// number for all lanes, at the place of the first.
-enum class From { kMemory, kLast, kSingle };
-
-// A step of a chain for kVectors vectors.
-template <TypedOp kOp, From kA, From kB, From kC, int kVectors, class Load>
-LUMEN_PIECE void run_step(const float* a, const float* b, const float* c, const Load& load,
-                          FloatVec (&last)[kVectors]) {
-  const Float d;
-  constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(Float()));
-  FloatVec single_a, single_b, single_c;
-  if constexpr (kA == From::kSingle) single_a = hn::Set(d, *a);
-  if constexpr (kB == From::kSingle) single_b = hn::Set(d, *b);
-  if constexpr (kC == From::kSingle) single_c = hn::Set(d, *c);
-  HWY_UNROLL(8)
-  for (int v = 0; v < kVectors; ++v) {
-    FloatVec x = last[v], y = last[v], z = last[v];
-    if constexpr (kA == From::kMemory) x = load(a + v * kLanes);
-    if constexpr (kA == From::kSingle) x = single_a;
-    if constexpr (kB == From::kMemory) y = load(b + v * kLanes);
-    if constexpr (kB == From::kSingle) y = single_b;
-    if constexpr (kC == From::kMemory) z = load(c + v * kLanes);
-    if constexpr (kC == From::kSingle) z = single_c;
-    last[v] = apply<kOp>(x, y, z);
-  }
-}
-
-// An argument of a step: kLast has no pointer.
-struct Source {
-  const float* at;
-  From from;
-};
-
-// The step for arguments wherever they are, but for two that are both single numbers.
-template <TypedOp kOp, int kVectors, class Load>
-HWY_INLINE void run_binary(Source a, Source b, const Load& load, FloatVec (&last)[kVectors]) {
-#define LUMEN_RUN(first, second) \
-  run_step<kOp, From::first, From::second, From::kLast>(a.at, b.at, nullptr, load, last)
-  if (a.from == From::kLast) {
-    if (b.from == From::kLast) return LUMEN_RUN(kLast, kLast);
-    if (kVectors > 1 && b.from == From::kSingle) return LUMEN_RUN(kLast, kSingle);
-    return LUMEN_RUN(kLast, kMemory);
-  }
-  if (kVectors > 1 && a.from == From::kSingle) {
-    if (b.from == From::kLast) return LUMEN_RUN(kSingle, kLast);
-    return LUMEN_RUN(kSingle, kMemory);
-  }
-  if (b.from == From::kLast) return LUMEN_RUN(kMemory, kLast);
-  if (kVectors > 1 && b.from == From::kSingle) return LUMEN_RUN(kMemory, kSingle);
-  return LUMEN_RUN(kMemory, kMemory);
-#undef LUMEN_RUN
-}
-
-// The same where only the first may be what the step before left, and is no single number.
-template <TypedOp kOp, From kA, int kVectors, class Load>
-HWY_INLINE void run_ternary(Source a, Source b, Source c, const Load& load,
-                            FloatVec (&last)[kVectors]) {
-#define LUMEN_RUN(second, third) \
-  run_step<kOp, kA, From::second, From::third>(a.at, b.at, c.at, load, last)
-  if (kVectors > 1 && b.from == From::kSingle) {
-    if (c.from == From::kSingle) return LUMEN_RUN(kSingle, kSingle);
-    return LUMEN_RUN(kSingle, kMemory);
-  }
-  if (kVectors > 1 && c.from == From::kSingle) return LUMEN_RUN(kMemory, kSingle);
-  return LUMEN_RUN(kMemory, kMemory);
-#undef LUMEN_RUN
-}
-
-// The steps of a chain for kVectors vectors from element `at` on, all of whose results but those of
-// `kept`, which stay in `last`, are stored.
-template <int kVectors, class Load, class Store>
-LUMEN_PIECE void run_steps(std::span<const ChainStep> steps, const ChainStep* kept,
-                           const float* const* registers, float* const* results, uint32_t singles,
-                           int64_t at, const Load& load, const Store& store,
-                           FloatVec (&last)[kVectors]) {
-  const Float d;
-  constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(Float()));
-  HWY_UNROLL(8)
-  for (int v = 0; v < kVectors; ++v) last[v] = hn::Zero(d);
-  // Arguments that are put into memory because there is no code for where they are.
-  float put[kMaxArguments][kVectors * kLanes];
-  for (const ChainStep& step : steps) {
-    const auto source = [&](int argument) HWY_ATTR {
-      const int8_t from = step.arguments[argument];
-      if (from == ChainStep::kBefore) return Source{nullptr, From::kLast};
-      if ((singles >> from & 1) != 0) return Source{registers[from], From::kSingle};
-      return Source{registers[from] + at, From::kMemory};
-    };
-    const auto in_memory = [&](Source x, int argument) HWY_ATTR {
-      if (x.from == From::kMemory) return x;
-      float* const to = put[argument];
-      HWY_UNROLL(8)
-      for (int v = 0; v < kVectors; ++v) {
-        hn::StoreU(x.from == From::kLast ? last[v] : hn::Set(d, *x.at), d, to + v * kLanes);
-      }
-      return Source{to, From::kMemory};
-    };
-    Source a = source(0), b = source(1);
-    // For one vector there is no code for single numbers.
-    const bool is_pair = a.from == From::kSingle && b.from == From::kSingle;
-    if (a.from == From::kSingle && kVectors == 1) a = in_memory(a, 0);
-    if (b.from == From::kSingle && (kVectors == 1 || is_pair)) b = in_memory(b, 1);
-    switch (step.op) {
-#define LUMEN_UNARY(op)                                                                     \
-  case TypedOp::op:                                                                         \
-    if (a.from == From::kSingle) a = in_memory(a, 0);                                       \
-    a.from == From::kLast ? run_step<TypedOp::op, From::kLast, From::kLast, From::kLast>(   \
-                                nullptr, nullptr, nullptr, load, last)                      \
-                          : run_step<TypedOp::op, From::kMemory, From::kLast, From::kLast>( \
-                                a.at, nullptr, nullptr, load, last);                        \
-    break;
-#define LUMEN_BINARY(op)                       \
-  case TypedOp::op:                            \
-    run_binary<TypedOp::op>(a, b, load, last); \
-    break;
-#define LUMEN_TERNARY(op)                                                                 \
-  case TypedOp::op: {                                                                     \
-    Source c = source(2);                                                                 \
-    if (a.from == From::kSingle) a = in_memory(a, 0);                                     \
-    if (b.from == From::kLast) b = in_memory(b, 1);                                       \
-    if (c.from == From::kLast || kVectors == 1) c = in_memory(c, 2);                      \
-    a.from == From::kLast ? run_ternary<TypedOp::op, From::kLast>(a, b, c, load, last)    \
-                          : run_ternary<TypedOp::op, From::kMemory>(a, b, c, load, last); \
-    break;                                                                                \
-  }
-      LUMEN_BINARY(kAdd)
-      LUMEN_BINARY(kSubtract)
-      LUMEN_BINARY(kMultiply)
-      LUMEN_BINARY(kDivide)
-      LUMEN_UNARY(kNegate)
-      LUMEN_UNARY(kMagnitude)
-      LUMEN_UNARY(kSign)
-      LUMEN_BINARY(kMaximum)
-      LUMEN_BINARY(kMinimum)
-      LUMEN_BINARY(kLess)
-      LUMEN_BINARY(kEqual)
-      LUMEN_UNARY(kRelu)
-      LUMEN_UNARY(kToBf16)
-      LUMEN_TERNARY(kWhere)
-      LUMEN_TERNARY(kClamp)
-      LUMEN_TERNARY(kLeaky)
-      case TypedOp::kRest:
-      case TypedOp::kFloorRest:
-      case TypedOp::kFloorQuotient:
-      case TypedOp::kNone:
-        break;
-    }
-#undef LUMEN_TERNARY
-#undef LUMEN_BINARY
-#undef LUMEN_UNARY
-    if (step.result == ChainStep::kBefore || &step == kept) continue;
-    float* const target = results[step.result] + at;
-    HWY_UNROLL(8)
-    for (int v = 0; v < kVectors; ++v) store(last[v], target + v * kLanes);
-  }
-}
-
-// What `narrow` asks for, from element `at` on.
-template <int kVectors>
-HWY_INLINE void store_narrow(const FloatVec (&v)[kVectors], Bf16Result narrow, int64_t at) {
-  const Float d;
-  const hn::Repartition<uint16_t, Float> halves;
-  constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(Float()));
-  uint16_t* const to = narrow.to + at;
-  HWY_UNROLL(4)
-  for (int i = 0; i + 1 < kVectors; i += 2) {
-    if (narrow.is_exact) {
-      hn::StoreU(hn::ConcatOdd(halves, hn::BitCast(halves, v[i + 1]), hn::BitCast(halves, v[i])),
-                 halves, to + i * kLanes);
-    } else {
-      store_bfloats(d, v[i], v[i + 1], to + i * kLanes);
-    }
-  }
-  if constexpr (kVectors % 2 != 0) {
-    store_bfloat(d, v[kVectors - 1], to + (kVectors - 1) * kLanes);
-  }
-}
-
-void chain(std::span<const ChainStep> steps, const float* const* registers, float* const* results,
-           int64_t n, Bf16Result narrow, uint32_t singles) {
-  const Float d;
-  constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(Float()));
-  // The emulation is slow to compile, and slow.
-  constexpr int kVectors = HWY_TARGET == HWY_EMU128 ? 1 : 8;
-  const auto load = [](const float* p) HWY_ATTR { return hn::LoadU(Float(), p); };
-  const auto store = [](FloatVec x, float* p) HWY_ATTR { hn::StoreU(x, Float(), p); };
-  const bool is_narrow = narrow.to != nullptr;
-  const ChainStep* const kept = is_narrow ? &steps.back() : nullptr;
-  FloatVec last[kVectors], one[1];
-  int64_t at = 0;
-  for (; at + kVectors * kLanes <= n; at += kVectors * kLanes) {
-    run_steps(steps, kept, registers, results, singles, at, load, store, last);
-    if (is_narrow) store_narrow(last, narrow, at);
-  }
-  for (; at + kLanes <= n; at += kLanes) {
-    run_steps(steps, kept, registers, results, singles, at, load, store, one);
-    if (is_narrow) store_narrow(one, narrow, at);
-  }
-  if (at == n) return;
-  const int64_t rest = n - at;
-  run_steps(
-      steps, kept, registers, results, singles, at,
-      [=](const float* p) HWY_ATTR { return load_first(d, p, rest); },
-      [=](FloatVec x, float* p) HWY_ATTR { store_first(x, d, p, rest); }, one);
-  if (is_narrow) store_first(one[0], d, narrow.to + at, rest);
 }
 
 // For functions of any type.
@@ -311,6 +103,13 @@ LUMEN_OP(abs, 1, kMagnitude)
 LUMEN_OP(sign, 1, kSign)
 LUMEN_OP(clamp, 3, kClamp)
 LUMEN_OP(leaky_relu, 3, kLeaky)
+LUMEN_OP(relu, 1, kRelu)
+LUMEN_OP(floor, 1, kFloor)
+LUMEN_OP(ceil, 1, kCeil)
+LUMEN_OP(round, 1, kRound)
+LUMEN_OP(trunc, 1, kTrunc)
+LUMEN_OP(sqrt, 1, kSquareRoot)
+LUMEN_OP(recip, 1, kReciprocal)
 #undef LUMEN_OP
 
 #define LUMEN_MAP(name, inputs, arguments, ...)                                       \
@@ -322,9 +121,7 @@ LUMEN_MAP(exp2, 1, (auto d, auto x), exp2_vector(d, x))
 LUMEN_MAP(log2, 1, (auto d, auto x), log2_vector(d, x))
 LUMEN_MAP(exp, 1, (auto d, auto x), exp_vector(d, x))
 LUMEN_MAP(log, 1, (auto d, auto x), log_vector(d, x))
-LUMEN_MAP(sqrt, 1, (auto, auto x), hn::Sqrt(x))
 LUMEN_MAP(rsqrt, 1, (auto d, auto x), hn::Div(hn::Set(d, 1.0f), hn::Sqrt(x)))
-LUMEN_MAP(recip, 1, (auto d, auto x), hn::Div(hn::Set(d, 1.0f), x))
 LUMEN_MAP(tanh, 1, (auto d, auto x), tanh_vector(d, x))
 LUMEN_MAP(sigmoid, 1, (auto d, auto x), sigmoid_vector(d, x))
 LUMEN_MAP(silu, 1, (auto d, auto x), hn::Mul(x, sigmoid_vector(d, x)))
@@ -335,11 +132,6 @@ LUMEN_MAP(gelu_tanh, 1, (auto d, auto x), gelu_tanh_vector(d, x, kSigmoid))
 LUMEN_MAP(gelu_tanh_slope, 1, (auto d, auto x), gelu_tanh_slope_vector(d, x, kSigmoidSlope))
 LUMEN_MAP(hard_swish, 1, (auto d, auto x), hn::Mul(x, hard_sigmoid_vector(d, x)))
 LUMEN_MAP(hard_swish_slope, 1, (auto d, auto x), hard_swish_slope_vector(d, x))
-LUMEN_MAP(relu, 1, (auto d, auto x), hn::IfThenZeroElse(hn::Lt(x, hn::Zero(d)), x))
-LUMEN_MAP(floor, 1, (auto, auto x), hn::Floor(x))
-LUMEN_MAP(ceil, 1, (auto, auto x), hn::Ceil(x))
-LUMEN_MAP(round, 1, (auto, auto x), hn::Round(x))
-LUMEN_MAP(trunc, 1, (auto, auto x), hn::Trunc(x))
 LUMEN_MAP(erf, 1, (auto d, auto x), erf_vector(d, x))
 LUMEN_MAP(expm1, 1, (auto d, auto x), expm1_vector(d, x))
 LUMEN_MAP(log1p, 1, (auto d, auto x), log1p_vector(d, x))
@@ -438,12 +230,6 @@ LUMEN_DISPATCH(erf)
 LUMEN_DISPATCH(expm1)
 LUMEN_DISPATCH(log1p)
 #undef LUMEN_DISPATCH
-
-HWY_EXPORT(chain);
-void run_chain(std::span<const ChainStep> steps, const float* const* registers,
-               float* const* results, int64_t n, Bf16Result last, uint32_t singles) {
-  HWY_DYNAMIC_DISPATCH(chain)(steps, registers, results, n, last, singles);
-}
 
 }  // namespace lumen::kernels
 #endif  // HWY_ONCE

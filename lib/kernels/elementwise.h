@@ -3,9 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
-
-#include "lib/kernels/typed.h"
 
 namespace lumen::kernels {
 
@@ -82,35 +79,5 @@ void clamp(const float* const* in, float* out, int64_t n, const float* params);
 // (0 < x) − (x < 0); 0 for NaN.
 void sign(const float* const* in, float* out, int64_t n, const float* params);
 }  // namespace block
-
-// Whether chains have `op`: those of integers alone they have not. noexcept.
-constexpr bool is_chain_step(TypedOp op) {
-  return op != TypedOp::kNone && op != TypedOp::kRest && op != TypedOp::kFloorRest &&
-         op != TypedOp::kFloorQuotient;
-}
-
-// One operation of a chain: registers it reads, as many as it has arguments (kBefore: the result of
-// the step before), and which of the chain's results it is (kBefore: none; only the next step reads
-// it).
-struct ChainStep {
-  static constexpr int8_t kBefore = -1;
-  TypedOp op = TypedOp::kNone;  // is_chain_step, with the bits of the block function of that name
-  int8_t arguments[kMaxArguments] = {};
-  int8_t result = kBefore;
-};
-
-// Where the result of the last step of a chain goes instead, as bfloat16: rounded or, if `is_exact`
-// says that it is such numbers, cut.
-struct Bf16Result {
-  uint16_t* to = nullptr;  // null: nowhere
-  bool is_exact = false;
-};
-
-// The steps for n numbers, a few vectors after the other, so that what passes from a step to the
-// next stays in vector registers. registers[r] and results[i] are contiguous, unaligned; a result
-// may be exactly one of the registers. Of register r only the first number is read, in place of all
-// n, where bit r of `singles` is set, for r < 32. The first step reads no kBefore. noexcept.
-void run_chain(std::span<const ChainStep> steps, const float* const* registers,
-               float* const* results, int64_t n, Bf16Result last = {}, uint32_t singles = 0);
 
 }  // namespace lumen::kernels

@@ -94,6 +94,12 @@ LUMEN_OP(neg, 1, kNegate)
 LUMEN_OP(abs, 1, kMagnitude)
 LUMEN_OP(sign, 1, kSign)
 LUMEN_OP(relu, 1, kRelu)
+LUMEN_OP(floor, 1, kFloor)
+LUMEN_OP(ceil, 1, kCeil)
+LUMEN_OP(round, 1, kRound)
+LUMEN_OP(trunc, 1, kTrunc)
+LUMEN_OP(sqrt, 1, kSquareRoot)
+LUMEN_OP(recip, 1, kReciprocal)
 #undef LUMEN_OP
 
 #define LUMEN_MAP(name, arguments, ...)                                          \
@@ -101,20 +107,13 @@ LUMEN_OP(relu, 1, kRelu)
     map<1>(Double(), in, out, n, [] arguments HWY_ATTR { return __VA_ARGS__; }); \
   }
 
-// The emulation loses the sign of what becomes 0.
-LUMEN_MAP(floor, (auto, auto x), hn::CopySign(hn::Floor(x), x))
-LUMEN_MAP(ceil, (auto, auto x), hn::CopySign(hn::Ceil(x), x))
-LUMEN_MAP(round, (auto, auto x), hn::CopySign(hn::Round(x), x))
-LUMEN_MAP(trunc, (auto, auto x), hn::CopySign(hn::Trunc(x), x))
 LUMEN_MAP(exp2, (auto d, auto x), exp2_vector(d, x))
 LUMEN_MAP(log2, (auto d, auto x), log2_vector(d, x))
 LUMEN_MAP(exp, (auto d, auto x), exp_vector(d, x))
 LUMEN_MAP(log, (auto d, auto x), log_vector(d, x))
 LUMEN_MAP(expm1, (auto d, auto x), expm1_vector(d, x))
 LUMEN_MAP(log1p, (auto d, auto x), log1p_vector(d, x))
-LUMEN_MAP(sqrt, (auto, auto x), hn::Sqrt(x))
 LUMEN_MAP(rsqrt, (auto d, auto x), hn::Div(hn::Set(d, 1.0), hn::Sqrt(x)))
-LUMEN_MAP(recip, (auto d, auto x), hn::Div(hn::Set(d, 1.0), x))
 LUMEN_MAP(tanh, (auto d, auto x), tanh_vector(d, x))
 LUMEN_MAP(sigmoid, (auto d, auto x), sigmoid_vector(d, x))
 LUMEN_MAP(silu, (auto d, auto x), hn::Mul(x, sigmoid_vector(d, x)))

@@ -55,16 +55,30 @@ enum class TypedOp {
   kLess,
   kEqual,
   kWhere,
+  kRelu,   // x < 0 ? 0 : x
+  kSign,   // (0 < x) − (x < 0)
+  kClamp,  // min(max(in[0], in[1]), in[2]); NaN stays, bounds are none
   // integer_remainder, floor_modulo and floor_quotient below; of integers and bool only
   kRest,
   kFloorRest,
   kFloorQuotient,
-  kRelu,    // x < 0 ? 0 : x
-  kToBf16,  // only in chains (elementwise.h): rounded to bfloat16 and back
-  kSign,    // (0 < x) − (x < 0)
-  kClamp,   // min(max(in[0], in[1]), in[2]); NaN stays, bounds are none
-  kLeaky,   // only in chains: in[0] > 0 ? in[1] : in[2] · in[1]
+  // only in chains (chain.h)
+  kToBf16,  // rounded to bfloat16 and back
+  kLeaky,   // in[0] > 0 ? in[1] : in[2] · in[1]
+  kFloor,
+  kCeil,
+  kRound,  // halves to even
+  kTrunc,
+  kSquareRoot,
+  kReciprocal,
 };
+
+constexpr bool is_of_integers(TypedOp op) {
+  return op >= TypedOp::kRest && op <= TypedOp::kFloorQuotient;
+}
+constexpr bool is_of_chains(TypedOp op) {
+  return op >= TypedOp::kToBf16;
+}
 
 // A function of elements: of floats `block` or, if that is null, `real`, and of integers `integer`;
 // all are the same as `op` if that is not kNone.

@@ -365,9 +365,7 @@ void compute_as(TypedOp op, const std::byte* const* in, int64_t n, std::byte* y)
     case TypedOp::kRelu:
       return write_each<T>(n, y,
                            [=](int64_t i) HWY_ATTR { return at(a, i) < 0 ? T{0} : at(a, i); });
-    case TypedOp::kToBf16:
-    case TypedOp::kLeaky:
-    case TypedOp::kNone:
+    default:
       break;
   }
   LUMEN_CHECK(!"an operation");
@@ -410,10 +408,7 @@ void compute_truths(TypedOp op, const std::byte* const* in, int64_t n, std::byte
       return write_each<Byte>(n, y, [=](int64_t i) HWY_ATTR {
         return (at(a, i) & at(b, i)) | (opposite(a, i) & at(c, i));
       });
-    case TypedOp::kDivide:
-    case TypedOp::kToBf16:
-    case TypedOp::kLeaky:
-    case TypedOp::kNone:
+    default:
       break;
   }
   LUMEN_CHECK(!"an operation");

@@ -167,6 +167,7 @@ const OpDef kTrunc =
                  .block = block::trunc,
                  .block_f64 = block_f64::trunc,
                  .integer = [](const int64_t* x) { return x[0]; },
+                 .typed = kernels::TypedOp::kTrunc,
                  .meaning = [](const Node&, Inputs in) { return sub(in[0], mod(in[0], 1.0)); },
                  .grad = graph::no_gradient,
                  .cases = [] { return elementwise_cases(kTrunc, 1, -9, 9); }});
@@ -174,6 +175,7 @@ const OpDef kFloor = elementwise({.name = "floor",
                                   .block = block::floor,
                                   .block_f64 = block_f64::floor,
                                   .integer = [](const int64_t* x) { return x[0]; },
+                                  .typed = kernels::TypedOp::kFloor,
                                   .meaning =
                                       [](const Node&, Inputs in) {
                                         const Tensor whole = trunc(in[0]);
@@ -186,6 +188,7 @@ const OpDef kCeil =
                  .block = block::ceil,
                  .block_f64 = block_f64::ceil,
                  .integer = [](const int64_t* x) { return x[0]; },
+                 .typed = kernels::TypedOp::kCeil,
                  .meaning = [](const Node&, Inputs in) { return neg(floor(neg(in[0]))); },
                  .grad = graph::no_gradient,
                  .cases = [] { return elementwise_cases(kCeil, 1, -9, 9); }});
@@ -193,6 +196,7 @@ const OpDef kRound = elementwise({.name = "round",
                                   .block = block::round,
                                   .block_f64 = block_f64::round,
                                   .integer = [](const int64_t* x) { return x[0]; },
+                                  .typed = kernels::TypedOp::kRound,
                                   // ⌊x + ½⌋, less 1 where that rounded a half up to odd.
                                   .meaning =
                                       [](const Node&, Inputs in) {

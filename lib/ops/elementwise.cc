@@ -35,8 +35,8 @@ void run_typed(const graph::KernelCall& call) {
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     operands[i] = typed(call.inputs[i]);
   }
-  const kernels::TypedFunction f = {op.typed, op.real ? op.real : op.scalar, op.integer,
-                                    op.block_f64};
+  const auto form = kernels::is_of_chains(op.typed) ? kernels::TypedOp::kNone : op.typed;
+  const kernels::TypedFunction f = {form, op.real ? op.real : op.scalar, op.integer, op.block_f64};
   kernels::map_typed(*call.pool, f, std::span(operands, call.inputs.size()), call.output.shape,
                      call.output.dtype, call.output.data);
 }

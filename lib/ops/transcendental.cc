@@ -44,6 +44,7 @@ const OpDef kSin = elementwise(
 const OpDef kSqrt = elementwise({.name = "sqrt",
                                  .block = block::sqrt,
                                  .block_f64 = block_f64::sqrt,
+                                 .typed = kernels::TypedOp::kSquareRoot,
                                  .grad = [](const GradCall& call) -> Gradients {
                                    return {div(mul(call.dy, 0.5), call.output)};
                                  },
@@ -52,6 +53,7 @@ const OpDef kSqrt = elementwise({.name = "sqrt",
 const OpDef kRecip = elementwise({.name = "recip",
                                   .block = block::recip,
                                   .block_f64 = block_f64::recip,
+                                  .typed = kernels::TypedOp::kReciprocal,
                                   .grad = [](const GradCall& call) -> Gradients {
                                     return {neg(mul(call.dy, mul(call.output, call.output)))};
                                   },

@@ -83,6 +83,7 @@ class Joiner {
   NodePtr with_operands(const NodePtr& node) {
     std::vector<NodePtr> inputs = node->inputs;
     Program program = *node->epilogue;
+    if (program.dtype != DType::kF32) return node;
     bool changed = false;
     for (size_t slot = 0; slot < inputs.size();) {
       const NodePtr input = inputs[slot];

@@ -1,8 +1,8 @@
 // fuse_elementwise: chains and trees of element-wise operations become one step each.
 //
-// Precondition: none. Postcondition: every element-wise node with a float32 result is a `fused` one
-// with a program, none reads a float32 `fused` node of which it is the only user (it may use it
-// several times), unless a limit of Program forbids, and a cast of such a node to bool or a
+// Precondition: none. Postcondition: every element-wise node that is_fusable is a `fused` one with
+// a program, none reads a `fused` node of its type of which it is the only user (it may use it
+// several times), unless a limit of Program forbids, and a cast of one of float32 to bool or a
 // narrower float is part of it. A shared node that takes few vector instructions and that only such
 // nodes use, a mask for instance, is part of each of them: computing it again is faster than
 // storing it.
@@ -62,7 +62,7 @@ class Fuser {
   NodePtr visit(const NodePtr& node, const NodePtr& original) {
     if (is_cast(*node)) {
       const NodePtr& input = node->inputs[0];
-      if (!absorbable(*input, 1)) return node;
+      if (!absorbable(*input, 1, DType::kF32)) return node;
       return make_fused(input->epilogue, input->inputs, node->dtype);
     }
     if (!is_fusable(*node)) return node;
@@ -73,7 +73,7 @@ class Fuser {
     join_operands(program, inputs);
     for (size_t slot = 0; slot < inputs.size();) {
       const NodePtr input = inputs[slot];
-      const Step* step = absorbable(*input, reads.of(input.get()));
+      const Step* step = absorbable(*input, reads.of(input.get()), node->dtype);
       if (step && inline_program(*input->epilogue, input->inputs, slot, program, inputs)) {
         reads.replace(input.get(), step->reads, step->uses != reads.of(input.get()));
         slot = 0;  // operands were renumbered
@@ -112,9 +112,10 @@ class Fuser {
     return (uses - 1) * (operands - 1) <= 2;
   }
 
-  // The fused step that `input` is if these reads of it are all or it is repeated, else null.
-  const Step* absorbable(const Node& input, int reads) const {
-    if (input.op != &kFused || input.dtype != DType::kF32) return nullptr;
+  // The fused step of `dtype` that `input` is if these reads of it are all or it is repeated, else
+  // null.
+  const Step* absorbable(const Node& input, int reads, DType dtype) const {
+    if (input.op != &kFused || input.dtype != dtype) return nullptr;
     const Step* step = steps_.find(&input);
     return step && (step->uses == reads || step->repeated) ? step : nullptr;
   }

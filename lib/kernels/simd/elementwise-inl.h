@@ -128,6 +128,16 @@ HWY_INLINE V apply(V a, V b, V c) {
   if constexpr (kOp == TypedOp::kLeaky) {
     return hn::IfThenElse(hn::Gt(a, hn::Zero(d)), b, hn::Mul(c, b));
   }
+  // The emulation loses the sign of what becomes 0.
+  const auto signed_as_a = [&](V whole) HWY_ATTR {
+    return HWY_TARGET == HWY_EMU128 ? hn::CopySign(whole, a) : whole;
+  };
+  if constexpr (kOp == TypedOp::kFloor) return signed_as_a(hn::Floor(a));
+  if constexpr (kOp == TypedOp::kCeil) return signed_as_a(hn::Ceil(a));
+  if constexpr (kOp == TypedOp::kRound) return signed_as_a(hn::Round(a));
+  if constexpr (kOp == TypedOp::kTrunc) return signed_as_a(hn::Trunc(a));
+  if constexpr (kOp == TypedOp::kSquareRoot) return hn::Sqrt(a);
+  if constexpr (kOp == TypedOp::kReciprocal) return hn::Div(one, a);
   if constexpr (kOp == TypedOp::kWhere) return hn::IfThenElse(hn::Eq(a, hn::Zero(d)), c, b);
 }
 
