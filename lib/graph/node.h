@@ -177,13 +177,13 @@ struct OpDef {
   bool (*view)(const Node& node, const Shape& in_shape, const Strides& in, Strides& out,
                int64_t& offset) = nullptr;
 
-  // kElementwise only: inputs have the shape of the result. `block` computes in float32, and steps
-  // whose result is float32 are fused. Results of other types are computed by `kernel`: in double
-  // if an input is a float, with `block_f64` or, one element at a time, with `real` (absent:
-  // `scalar`); else in int64, one element at a time, with `integer`. What has none of a kind does
-  // not exist for those types. `typed` names what is the same in vectors (typed.h), of some types
-  // or in chains of float steps; what chains have is an instruction or a few, which a pass may
-  // repeat rather than store.
+  // kElementwise only: inputs have the shape of the result. `block` computes in float32,
+  // `block_f64` in float64, and steps whose result is one of these are fused. Results of other
+  // types are computed by `kernel`: in double if an input is a float, with `block_f64` or, one
+  // element at a time, with `real` (absent: `scalar`); else in int64, one element at a time, with
+  // `integer`. What has none of a kind does not exist for those types. `typed` names what is the
+  // same in vectors (typed.h), of some types or in chains of float steps; what chains have is an
+  // instruction or a few, which a pass may repeat rather than store.
   kernels::BlockFn block = nullptr;
   kernels::BlockF64Fn block_f64 = nullptr;
   double (*real)(const double* in) = nullptr;

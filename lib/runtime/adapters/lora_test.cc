@@ -414,8 +414,8 @@ class AdapterGoldens {
                   const std::vector<std::string>& more = {}) const {
     LoadOptions options;
     options.kv_type = DType::kF32;
-    options.lora = lora;
-    options.more_lora = more;
+    if (!lora.empty()) options.lora = {lora};
+    options.lora.insert(options.lora.end(), more.begin(), more.end());
     const Array logits = LanguageModel::load(io::open_model(place), options)
                              ->logits(models_.at("tokens").as<int32_t>());
     return lumen::testing::relative_error(logits.as<float>(),

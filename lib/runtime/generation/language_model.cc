@@ -186,12 +186,6 @@ class Decoder : public LanguageModel {
   std::atomic<bool> stop_packing_ = false;
 };
 
-std::vector<std::string> adapter_names(const LoadOptions& options) {
-  std::vector<std::string> names = {options.lora};
-  names.insert(names.end(), options.more_lora.begin(), options.more_lora.end());
-  return names;
-}
-
 Decoder::Decoder(const io::ModelFiles& files, const LoadOptions& options)
     : pool_(options.threads > 0 ? options.threads : default_thread_count()),
       tensors_(files.tensors),
@@ -200,7 +194,7 @@ Decoder::Decoder(const io::ModelFiles& files, const LoadOptions& options)
   const io::Json config =
       with_context(files.path, [&] { return with_overrides(files.config, options.overrides); });
   std::optional<LoraAdapter> adapter;
-  if (!options.lora.empty()) adapter = read_adapters(adapter_names(options), config);
+  if (!options.lora.empty()) adapter = read_adapters(options.lora, config);
   with_context(files.path, [&] { open(files, config, options, adapter); });
   allocate_cache(options);
   const Recording pass = record(1, 1, Wanted::kLastLogits);

@@ -42,10 +42,8 @@ struct LoadOptions {
   int threads = 0;              // 0: default_thread_count()
   std::vector<std::string>
       overrides;  // "key=value" replacing config values, checked against tensors
-  // LoRA adapters to apply, as read_adapters takes them; "": none.
-  std::string lora;
-  std::vector<std::string> more_lora = {};  // beside it
-  bool allow_nonfinite = false;             // accept NaN or infinite weights
+  std::vector<std::string> lora = {};  // adapters to apply, as read_adapters takes them
+  bool allow_nonfinite = false;        // accept NaN or infinite weights
   bool repack = true;         // keep the weights of products in panels (lib/kernels/panels.h)
   uint64_t memory_limit = 0;  // most bytes for KV cache and repacked weights; 0: what is left
   // Told what will be needed before it is allocated; only file, KV cache and what is available are

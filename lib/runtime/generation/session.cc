@@ -39,10 +39,7 @@ LoadOptions load_options(const RunOptions& options) {
 std::unique_ptr<LanguageModel> load_main(const RunOptions& options, const io::ModelFiles& files) {
   LoadOptions load = load_options(options);
   load.context = options.context.value_or(0);
-  if (!options.lora.empty()) {
-    load.lora = options.lora.front();
-    load.more_lora.assign(options.lora.begin() + 1, options.lora.end());
-  }
+  load.lora = options.lora;
   load.overrides = options.overrides;
   if (options.batch) {
     load.slots = options.parallel.value_or(kDefaultParallel);

@@ -59,7 +59,7 @@ TEST_CASE("additions to experts are trained and run, and change nothing at first
     const auto logits = [&](const std::string& model, const std::string& lora) {
       LoadOptions options;
       options.kv_type = DType::kF32;
-      options.lora = lora;
+      if (!lora.empty()) options.lora = {lora};
       return LanguageModel::load(io::open_model(model), options)->logits(ids);
     };
     const Array got = logits(base, place), want = logits(whole, ""), before = logits(base, "");
@@ -95,7 +95,7 @@ TEST_CASE("by the names of its matrices the shared expert of Qwen2-MoE is meant,
         "base_model.model.model.layers.1.mlp.shared_expert.up_proj.lora_A.weight"));
     for (const auto& [name, array] : adapter) CHECK(name.find(".experts.") == name.npos);
     LoadOptions options;
-    options.lora = place;
+    options.lora = {place};
     const std::vector<int32_t> ids = {3, 1, 4};
     CHECK_NOTHROW(LanguageModel::load(io::open_model(base), options)->logits(ids));
   }

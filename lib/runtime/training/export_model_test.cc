@@ -142,7 +142,7 @@ TEST_CASE("LoRA in the last layers only: the adapter says in which, and is compl
   CHECK(config["layers_to_transform"] == io::Json::array({1, 2}));
   CHECK(config["base_model_name_or_path"] == base);
   LoadOptions options;
-  options.lora = adapter;
+  options.lora = {adapter};
   CHECK(LanguageModel::load(io::open_model(base), options)->vocab() > 0);
   // A run goes on with the base that it began with.
   const auto base_of = [&] { return make_task(recipe, {.threads = 1})->summary().base_sha256; };

@@ -249,7 +249,7 @@ Recipe recipe_of(const std::string& base, std::vector<std::string> settings) {
 std::vector<float> logits_of(const std::string& model, const std::string& lora = "") {
   LoadOptions options;
   options.kv_type = DType::kF32;
-  options.lora = lora;
+  if (!lora.empty()) options.lora = {lora};
   const int32_t tokens[] = {1, 5, 3, 7, 2, 9};
   const Array logits = LanguageModel::load(io::open_model(model), options)->logits(tokens);
   return {logits.as<float>().begin(), logits.as<float>().end()};

@@ -46,7 +46,7 @@ inline std::vector<float> exported_logits(const std::string& model, const std::s
   const std::vector<int32_t> ids = {3, 1, 4, 1, 5, 9, 2, 6};
   LoadOptions options;
   options.kv_type = DType::kF32;
-  options.lora = lora;
+  if (!lora.empty()) options.lora = {lora};
   const Array all = LanguageModel::load(io::open_model(model), options)->logits(ids);
   return std::vector<float>(all.as<float>().begin(), all.as<float>().end());
 }
