@@ -102,6 +102,7 @@ std::vector<io::Json> tiny_configs() {
   summed.update({{"has_layer_norms", true},
                  {"shared_expert_combination_strategy", "sum"},
                  {"expert_selection_fn", "softmax"},
+                 {"num_experts_per_tok", 3},
                  {"prefix_dense_sliding_window_pattern", 2},
                  {"tie_word_embeddings", false}});
   return {base, normed, second, mixture, summed};
