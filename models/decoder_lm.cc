@@ -25,6 +25,7 @@ std::optional<nn::KvCacheShape::Recurrent> states_of(const nn::LayerShape& layer
   if (layer.short_convolution) {
     return nn::ShortConvolution::cache_shape(*layer.short_convolution, layers);
   }
+  if (layer.griffin) return nn::GriffinBlock::cache_shape(*layer.griffin, layers);
   if (layer.mamba1) return nn::Mamba1::cache_shape(*layer.mamba1, layers);
   if (layer.mamba) return nn::Mamba2::cache_shape(*layer.mamba, layers);
   return {};
@@ -129,16 +130,18 @@ nn::SparseMlpShape shared_experts_of(const io::Json& json, const nn::DecoderConf
 
 nn::ExpertChoice grouped_choice(const io::Json& json, const nn::SparseMlpShape& experts) {
   nn::ExpertChoice choice;
-  choice.sigmoid = io::get_string(json, "model_type") != "deepseek_v2";
+  const std::string type = io::get_string(json, "model_type");
+  const bool is_v2 = type == "deepseek_v2";
+  choice.sigmoid = !is_v2 && type != "mistral4";
   if (choice.sigmoid) choice.correction = "gate.e_score_correction_bias";
   choice.scale = io::get_number(json, "routed_scaling_factor", 0, 1e6, 1);
-  if (experts.normalize && !choice.sigmoid) {
+  if (experts.normalize && is_v2) {
     fail(ErrorKind::kUnsupported,
          "norm_topk_prob true is not supported in deepseek_v2: transformers disregards it, others "
          "do not");
   }
   if (io::get_string(json, "topk_method", "") == "greedy") return choice;
-  choice.best = choice.sigmoid ? 2 : 1;
+  choice.best = is_v2 ? 1 : 2;
   choice.groups = io::get_int(json, "n_group", 1, experts.experts, 1);
   choice.used_groups = io::get_int(json, "topk_group", 1, choice.groups, choice.groups);
   const int64_t size = experts.experts / choice.groups;
@@ -297,6 +300,7 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
       embed_tokens_(parameters_of(all, config) / "model" / "embed_tokens", config.vocab_size,
                     config.hidden_size),
       temperature_(shape.temperature),
+      scales_rotated_(shape.scales_rotated),
       rope_(json, shape.rotary_dim > 0 ? shape.rotary_dim : config.rotary_dim),
       norm_(all / "model" / shape.norm, config.hidden_size, shape.layer(0).norm),
       lm_head_(config.tie_word_embeddings
@@ -315,7 +319,10 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
     embedding_norm_.emplace(all / "model" / shape.embedding_norm->name, config.hidden_size,
                             shape.embedding_norm->shape);
   }
-  if (!shape.local_rope.is_null()) local_rope_.emplace(shape.local_rope, config.rotary_dim);
+  if (!shape.local_rope.is_null()) {
+    local_rope_.emplace(shape.local_rope,
+                        shape.local_rotary_dim > 0 ? shape.local_rotary_dim : config.rotary_dim);
+  }
   if (shape.layer_embedding) {
     layer_embedding_.emplace(parameters / "model", *shape.layer_embedding);
   }
@@ -337,12 +344,15 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
     const bool mixes = layer.parts != nn::LayerParts::kMlp;
     if (keys_of == i && mixes) last_to_keep_ = static_cast<size_t>(i);
     const auto states = states_of(layer, recurrent_.layers + 1);
-    // With both, which all layers have or none, a layer is the same one of both kinds.
+    // With both, a layer is the same one of both kinds if all layers have both or none; else what
+    // attends beside knows its number itself.
     numbers_.push_back(states ? recurrent_.layers : std::ssize(heads_));
     if (!mixes) continue;
     if (layer.latent) latent_dim_ = layer.latent->cached();
     if (states) recurrent_ = *states;
-    if (keys_of == i && (!states || layer.mamba_beside)) {
+    const bool attends = !states || layer.mamba_beside || layer.shared_transformer;
+    if (layer.shared_transformer) sees_embedding_ = true;
+    if (keys_of == i && attends) {
       heads_.push_back({layer.attention.kv_heads, layer.attention.head_dim});
     }
   }
@@ -377,15 +387,16 @@ Tensor DecoderLm::run_all(const Tensor& tokens, const Tensor& position, nn::KvCa
   const int64_t count = tokens.dim(1);
   const int64_t positions = cache ? cache->shape().context : count;
   auto pass_with = [&](const nn::Rope* rope) -> nn::Pass {
-    if (rope == nullptr) {
-      const Tensor scale = temperature_.of(position, count, training.positions, positions);
-      return {position, {}, {}, scale, rope, cache, training.segments};
+    Tensor scale;
+    if (rope == nullptr || scales_rotated_) {
+      scale = temperature_.of(position, count, training.positions, positions);
     }
+    if (rope == nullptr) return {position, {}, {}, scale, rope, cache, training.segments};
     const Tensor table = rope->table(position, count);
     return {position,
             table,
             rope->query_table(table, position, training.positions, positions),
-            {},
+            scale,
             rope,
             cache,
             training.segments};
@@ -409,6 +420,7 @@ Tensor DecoderLm::run_all(const Tensor& tokens, const Tensor& position, nn::KvCa
     // Not x, whose gradient is then the sum of the same two, recomputed or not.
     layer_inputs = (*layer_embedding_)(tokens, nn::scaled(embedded, embedding_scale_));
   }
+  const Tensor start = x;
   if (altup_) x = altup_->streams_of(x);
   std::vector<nn::KeysAndValues> kept(layers_.size());
   for (size_t i = 0; i < layers_.size(); ++i) {
@@ -417,6 +429,7 @@ Tensor DecoderLm::run_all(const Tensor& tokens, const Tensor& position, nn::KvCa
                     : rotation == Rotation::kLocal ? local
                                                    : plain;
     pass.chunks = chunks;
+    if (sees_embedding_) pass.layer_input = start;
     if (layer_embedding_) {
       const auto at = static_cast<int64_t>(i);
       const Shape one = {tokens.dim(0), count, layer_inputs.dim(3)};

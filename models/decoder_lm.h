@@ -37,7 +37,9 @@ struct DecoderShape {
   };
   std::optional<EmbeddingNorm> embedding_norm{};
   nn::QueryTemperature temperature{};  // of layers with Rotation::kNone
-  int64_t rotary_dim = 0;  // of heads with Rotation::kGlobal; 0: the config's, as of the others
+  bool scales_rotated = false;         // of the others, too (Mistral 4)
+  // How much of heads with Rotation::kGlobal and with kLocal rotates; 0: as the config says.
+  int64_t rotary_dim = 0, local_rotary_dim = 0;
   std::optional<nn::PerLayerEmbeddingShape> layer_embedding{};
   std::optional<nn::AltUpShape> altup{};  // of all layers, which are between its ends
   // Of each layer, the one that it attends to keys and values of; empty: all have their own.
@@ -77,8 +79,8 @@ nn::SparseMlpShape shared_experts_of(const io::Json& json, const nn::DecoderConf
 void add_shared_experts(int64_t count, nn::SparseMlpShape& experts);
 // Those of DeepSeek's: num_experts, moe_intermediate_size and n_shared_experts of that size that
 // all tokens go through, without a router. The chosen are by n_group, topk_group and, unless
-// model_type is deepseek_v2, by sigmoids with a correction. Throws Error(kMalformed) for groups
-// that do not fit and Error(kUnsupported) for what transformers disregards.
+// model_type is deepseek_v2 or mistral4, by sigmoids with a correction. Throws Error(kMalformed)
+// for groups that do not fit and Error(kUnsupported) for what transformers disregards.
 nn::SparseMlpShape grouped_experts_of(const io::Json& json, const nn::DecoderConfig& config);
 // How such experts are chosen, of which `experts` tells the rest. Throws likewise.
 nn::ExpertChoice grouped_choice(const io::Json& json, const nn::SparseMlpShape& experts);
@@ -163,6 +165,7 @@ class DecoderLm : public CausalLm {
   std::optional<nn::LearnedPositions> positions_;
   std::optional<nn::Norm> embedding_norm_;
   nn::QueryTemperature temperature_;
+  bool scales_rotated_;
   nn::Rope rope_;
   std::optional<nn::Rope> local_rope_;
   std::optional<nn::PerLayerEmbedding> layer_embedding_;
@@ -173,6 +176,7 @@ class DecoderLm : public CausalLm {
   std::vector<nn::KvCacheShape::Heads> heads_;  // of each layer with keys and values
   std::vector<size_t> keys_of_;                 // of each layer, itself or another
   std::vector<bool> is_borrowed_;               // others attend to what it keeps
+  bool sees_embedding_ = false;                 // layers see what was embedded
   int64_t chunk_ = 0;                           // of the layers that attend to chunks; 0: none does
   size_t last_to_keep_ = 0;  // the last layer that has keys and values, or a state, of its own
   nn::KvCacheShape::Recurrent recurrent_;

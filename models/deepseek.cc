@@ -1,12 +1,15 @@
 // DeepSeek-V2 (DeepSeek-AI 2024, "DeepSeek-V2"), DeepSeek-V3 and R1 (DeepSeek-AI 2024, "DeepSeek-V3
-// Technical Report"), Moonlight, which is built like V3, GLM-4.7-Flash (Zhipu AI 2026), and,
-// without experts, MiniCPM3 (Hu et al. 2024) and Youtu-LLM (Tencent 2025).
+// Technical Report"), Moonlight, which is built like V3, GLM-4.7-Flash (Zhipu AI 2026), Mistral
+// Small 4 (Mistral AI 2026), and, without experts, MiniCPM3 (Hu et al. 2024) and Youtu-LLM (Tencent
+// 2025).
 //
 // Loads DeepSeek-V2, V2-Lite, Coder-V2, V3, V3.1 and R1, Moonlight-16B-A3B, Kimi K2, GLM-4.7-Flash,
-// MiniCPM3-4B, which has the three scales of MiniCPM, too, and Youtu-LLM-2B. Differs from plain
+// Mistral Small 4 (119B-A6B), MiniCPM3-4B, which has the three scales of MiniCPM, too, and
+// Youtu-LLM-2B. Differs from plain
 // Llama by multi-head latent attention and, but for the first layers, by mixtures of experts with
 // some that every token goes through. The chosen experts are those of groups that are chosen first;
-// V3's and GLM's scores are sigmoids, with a correction per expert.
+// V3's and GLM's scores are sigmoids, with a correction per expert. Mistral's queries are scaled by
+// their position in long texts.
 #include <cmath>
 
 #include "lib/base/error.h"
@@ -47,7 +50,15 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
     layer = with_experts(json, layer, grouped_experts_of(json, config));
   }
   DecoderShape shape{.layer = layer};
-  if (io::get_string(json, "model_type") == "minicpm3") {
+  const std::string type = io::get_string(json, "model_type");
+  if (type == "mistral4") {
+    shape.scales_rotated = true;
+    shape.temperature = nn::Rope(json, config.rotary_dim).temperature;
+    io::Json unscaled = json;  // not by cos and sin, as all of a query is scaled
+    if (shape.temperature.beta > 0) unscaled["rope_scaling"].erase("llama_4_scaling_beta");
+    return std::make_unique<DecoderLm>(unscaled, config, parameters, shape);
+  }
+  if (type == "minicpm3") {
     const auto number = [&](const char* key) { return io::get_number(json, key, 1e-9, 1e9); };
     dense.residual_scale =
         number("scale_depth") / std::sqrt(static_cast<double>(config.num_hidden_layers));
@@ -104,6 +115,14 @@ std::vector<io::Json> tiny_configs() {
               {"rope_scaling", nullptr},
               {"rope_interleave", false},
               {"rope_interleaved", false}});
+  io::Json mistral = v3;
+  mistral.update({{"model_type", "mistral4"},
+                  {"n_group", 1},
+                  {"topk_group", 1},
+                  {"first_k_dense_replace", 0},
+                  {"mlp_only_layers", io::Json::array()}});
+  mistral["rope_scaling"].update(
+      {{"llama_4_scaling_beta", 0.3}, {"original_max_position_embeddings", 3}});
   io::Json youtu = base;
   for (const char* key :
        {"num_experts", "n_routed_experts", "num_experts_per_tok", "n_shared_experts",
@@ -119,11 +138,11 @@ std::vector<io::Json> tiny_configs() {
                   {"scale_emb", 12},
                   {"scale_depth", 1.4},
                   {"dim_model_base", 256}});
-  return {base, grouped, v3, unweighted, glm, youtu, minicpm};
+  return {base, grouped, v3, unweighted, glm, mistral, youtu, minicpm};
 }
 
 constexpr std::string_view kModelTypes[] = {"deepseek_v2", "deepseek_v3", "glm4_moe_lite",
-                                            "minicpm3", "youtu"};
+                                            "minicpm3",    "mistral4",    "youtu"};
 
 }  // namespace deepseek
 

@@ -127,7 +127,7 @@ TEST_CASE("the loss that balances experts, and its gradients, agree with transfo
       CHECK(gradients >= 6);
     }
   }
-  CHECK(mixtures == 21);
+  CHECK(mixtures == 25);
 }
 
 TEST_CASE("every decoder of the zoo has goldens of transformers") {

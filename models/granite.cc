@@ -8,8 +8,8 @@
 // through, which in Granite 4.0 may be alone. Granite 4.0 H has Mamba-2 in place of attention in
 // most layers, and no rotation in the others. HyperCLOVA X SEED Think (Naver 2025) has norms behind
 // the branches, too, and multiplies logits by what is a divisor of Granite's. Granite with sliding
-// windows (IBM 2026) has them in most layers, sinks of every head, and layers with a base of
-// rotation of their own or without rotation.
+// windows (IBM 2026), dense or a mixture of experts, has them in most layers, sinks of every head,
+// and layers with a base of rotation of their own or without rotation.
 #include <algorithm>
 #include <cmath>
 
@@ -27,17 +27,27 @@ bool is_hybrid(const io::Json& json) {
   return io::get_string(json, "model_type") == "granitemoehybrid";
 }
 
-// Files have all experts of a layer in one tensor, and gate and up of the shared layer.
+bool has_windows(const io::Json& json) {
+  const std::string type = io::get_string(json, "model_type");
+  return type == "granite_swa" || type == "granitemoe_swa";
+}
+
+// Files have all experts of a layer in one tensor, and gate and up of the shared layer, which those
+// with windows have in GGUF, too.
 void set_experts(const io::Json& json, const nn::DecoderConfig& config, nn::LayerShape& layer) {
   layer.experts = experts_of(json, config, "num_local_experts");
   layer.experts->name = "block_sparse_moe";
-  layer.experts->router = "router.layer";
+  layer.experts->router = has_windows(json) ? "router" : "router.layer";
   layer.experts->normalize = true;
   layer.experts->named_alone = false;
   if (io::get_string(json, "model_type") == "granitemoe") return;
   const int64_t shared = io::get_int(json, "shared_intermediate_size", 0, limits::kDim, 0);
   if (shared == 0) return;
   layer.shared_mlp = {config.hidden_size, shared, config.hidden_act};
+  if (!has_windows(json)) return;
+  layer.shared_mlp->fused = true;
+  layer.shared_mlp->gate_up = "input_linear";
+  layer.shared_mlp->down = "output_linear";
 }
 
 // The shared layer is all that models of this kind without experts have; gate and up are one layer
@@ -125,7 +135,7 @@ std::unique_ptr<CausalLm> make(const io::Json& given, const nn::Parameters& para
   layer.mlp.bias = io::get_bool(json, "mlp_bias", false);
   layer.residual_scale = multiplier("residual_multiplier");
   const std::string type = io::get_string(json, "model_type");
-  const bool is_clova = type == "hyperclovax", has_windows = type == "granite_swa";
+  const bool is_clova = type == "hyperclovax";
   if (is_clova && io::get_bool(json, "use_post_norm", true)) {
     layer.norms.after_attention = "post_norm1";
     layer.norms.after_mlp = "post_norm2";
@@ -133,7 +143,7 @@ std::unique_ptr<CausalLm> make(const io::Json& given, const nn::Parameters& para
   const bool hybrid = is_hybrid(json);
   if (hybrid && io::expert_count(json) == 0) {
     set_dense(json, layer);
-  } else if (type != "granite" && !is_clova && !has_windows) {
+  } else if (type.starts_with("granitemoe")) {
     set_experts(json, config, layer);
   }
   std::vector<bool> has_mamba(static_cast<size_t>(config.num_hidden_layers), false);
@@ -146,7 +156,7 @@ std::unique_ptr<CausalLm> make(const io::Json& given, const nn::Parameters& para
       .rotation = [=](int64_t) { return rotation; },
       .embedding_scale = multiplier("embedding_multiplier"),
       .logit_scale = is_clova ? multiplier("logits_scaling") : 1 / multiplier("logits_scaling")};
-  if (has_windows) set_windows(json, config, shape);
+  if (has_windows(json)) set_windows(json, config, shape);
   return std::make_unique<DecoderLm>(json, config, parameters, shape);
 }
 
@@ -217,15 +227,23 @@ std::vector<io::Json> tiny_configs() {
                    {"sliding_window", 3},
                    {"layer_types", {"full_attention", "sliding_attention", "sliding_attention"}},
                    {"layer_rope_theta", {0, 1e4, 5e5}}});
+  io::Json windowed_mixture = windowed;
+  windowed_mixture.update({{"model_type", "granitemoe_swa"},
+                           {"intermediate_size", 16},
+                           {"num_local_experts", 4},
+                           {"num_experts_per_tok", 2},
+                           {"shared_intermediate_size", 20}});
   std::vector<io::Json> all = {base, biased, mixture, shared};
   for (io::Json& hybrid : tiny_hybrids(mixture)) all.push_back(std::move(hybrid));
   all.push_back(std::move(clova));
   all.push_back(std::move(windowed));
+  all.push_back(std::move(windowed_mixture));
   return all;
 }
 
 constexpr std::string_view kModelTypes[] = {"granite",          "granitemoe",  "granitemoeshared",
-                                            "granitemoehybrid", "hyperclovax", "granite_swa"};
+                                            "granitemoehybrid", "hyperclovax", "granite_swa",
+                                            "granitemoe_swa"};
 
 }  // namespace granite
 

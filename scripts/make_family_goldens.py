@@ -12,6 +12,7 @@ its own. Of mixtures of experts also the loss that balances them "CASE/balance/l
 those "CASE/balance/counts" int32 [batch, tokens] is 1 of, and of the latter the gradients
 "CASE/balance/NAME" of the first layer's.
 """
+import copy
 import json
 import pathlib
 import sys
@@ -38,6 +39,13 @@ LATENT_HEADS = {"num_key_value_heads": 2, "kv_lora_rank": 12, "qk_nope_head_dim"
                 "qk_rope_head_dim": 4}
 LATENT = LATENT_HEADS | {"v_head_dim": 8, "moe_intermediate_size": 12, "num_experts_per_tok": 2}
 
+# time_step_min as of NEMOTRON.
+ZAMBA = {"n_mamba_heads": 4, "mamba_d_state": 6, "chunk_size": 5, "adapter_rank": 3,
+         "time_step_min": 1e-12}
+YARN_OF_LATENT = YARN | {"rope_theta": 1e4, "original_max_position_embeddings": 5, "mscale": 1.0,
+                         "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3}
+LAGUNA = {"head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
+          "shared_expert_intermediate_size": 20}
 GEMMA3N = {"head_dim": 8, "sliding_window": 3, "hidden_size_per_layer_input": 6, "laurel_rank": 5}
 GEMMA4 = {"head_dim": 8, "global_head_dim": 16, "sliding_window": 3, "final_logit_softcapping": 30.0}
 MAMBA = {"shared_intermediate_size": 20, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 6,
@@ -437,6 +445,66 @@ CASES = {
     "granite_swa-plain": ("GraniteSWA", {"layer_types": [LOCAL, GLOBAL], "sliding_window": 4,
                                          "attention_bias": True, "mlp_bias": True,
                                          "tie_word_embeddings": False, "rope_scaling": YARN}),
+    "granitemoe_swa": ("GraniteMoeSWA", {"num_hidden_layers": 4, "sliding_window": 3,
+                                         "layer_rope_theta": [0, 1e4, 5e5, 1e4],
+                                         "num_local_experts": 4, "num_experts_per_tok": 2,
+                                         "shared_intermediate_size": 20,
+                                         "embedding_multiplier": 12.0, "residual_multiplier": 0.22,
+                                         "attention_multiplier": 0.3, "logits_scaling": 8.0}),
+    "granitemoe_swa-plain": ("GraniteMoeSWA", {"layer_types": [LOCAL, GLOBAL], "sliding_window": 4,
+                                               "num_local_experts": 3, "num_experts_per_tok": 2,
+                                               "attention_bias": True, "rope_scaling": YARN,
+                                               "tie_word_embeddings": True}),
+    "mistral4": ("Mistral4", LATENT | {
+        "q_lora_rank": 10, "n_routed_experts": 4, "rope_parameters": YARN_OF_LATENT}),
+    "mistral4-groups": ("Mistral4", LATENT | {
+        "q_lora_rank": None, "n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 3,
+        "n_group": 4, "topk_group": 2, "norm_topk_prob": False, "routed_scaling_factor": 2.5,
+        "first_k_dense_replace": 1, "rope_interleave": False, "tie_word_embeddings": True,
+        "rope_parameters": YARN_OF_LATENT}),
+    "cohere2moe": ("Cohere2Moe", {
+        "head_dim": 8, "num_hidden_layers": 4, "sliding_window": 3, "first_k_dense_replace": 1,
+        "prefix_dense_intermediate_size": 36, "num_experts": 4, "num_shared_experts": 2,
+        "expert_selection_fn": "sigmoid", "rms_norm_eps": 1e-5}),
+    "cohere2moe-softmax": ("Cohere2Moe", {
+        "head_dim": 12, "num_hidden_layers": 3, "sliding_window": 4, "sliding_window_pattern": 2,
+        "mlp_layer_types": ["sparse", "dense", "sparse"], "num_experts": 4, "num_shared_experts": 1,
+        "prefix_dense_sliding_window_pattern": 2, "shared_expert_combination_strategy": "sum",
+        "attention_bias": True, "tie_word_embeddings": False}),
+    "cohere2moe-scores": ("Cohere2Moe", {
+        "head_dim": 8, "layer_types": [LOCAL, GLOBAL], "sliding_window": 3, "num_experts": 4,
+        "num_experts_per_tok": 3, "expert_selection_fn": "sigmoid", "norm_topk_prob": False}),
+    "hy_v3": ("HYV3", {"head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2,
+                       "moe_intermediate_size": 12, "num_hidden_layers": 3}),
+    "hy_v3-biased": ("HYV3", {"head_dim": 12, "num_experts": 5, "num_experts_per_tok": 3,
+                              "moe_intermediate_size": 12, "num_shared_experts": 2,
+                              "mlp_layer_types": ["sparse", "dense"], "attention_bias": True,
+                              "mlp_bias": True, "tie_word_embeddings": True}),
+    "laguna": ("Laguna", LAGUNA | {
+        "num_hidden_layers": 3, "layer_types": [GLOBAL, LOCAL, LOCAL], "sliding_window": 3,
+        "num_attention_heads_per_layer": [2, 4, 3], "moe_routed_scaling_factor": 2.5,
+        "rope_parameters": {
+            GLOBAL: YARN | {"rope_theta": 5e5, "partial_rotary_factor": 0.5},
+            LOCAL: {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 1.0}}}),
+    "laguna-elements": ("Laguna", LAGUNA | {
+        "gating": "per-element", "mlp_layer_types": ["sparse", "dense"], "attention_bias": True,
+        "moe_router_logit_softcapping": 1.5, "tie_word_embeddings": True, "layer_types": [LOCAL, GLOBAL],
+        "rope_parameters": {
+            GLOBAL: {"rope_type": "default", "rope_theta": 5e5},
+            LOCAL: {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}}),
+    "recurrent_gemma": ("RecurrentGemma", {"num_hidden_layers": 3, "attention_window_size": 4,
+                                           "intermediate_size": 48}),
+    "recurrent_gemma-attention": ("RecurrentGemma", {
+        "block_types": ["attention", "recurrent"], "attention_window_size": 3, "lru_width": 24,
+        "conv1d_width": 3, "attention_bias": True, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "tie_word_embeddings": False}),
+    "zamba2": ("Zamba2", ZAMBA | {
+        "num_hidden_layers": 3, "layers_block_type": ["hybrid", "hybrid", "hybrid"],
+        "num_mem_blocks": 2, "num_key_value_heads": 2, "use_shared_attention_adapter": True,
+        "use_mem_rope": True}),
+    "zamba2-plain": ("Zamba2", ZAMBA | {
+        "num_hidden_layers": 3, "layers_block_type": ["mamba", "hybrid", "hybrid"],
+        "mamba_ngroups": 2, "mamba_d_conv": 3, "add_bias_linear": True, "hidden_act": "silu"}),
     "nanochat": ("NanoChat", {"num_attention_heads": 4, "num_key_value_heads": 2}),
     "nanochat-other": ("NanoChat", {"attention_bias": True, "tie_word_embeddings": True,
                                     "final_logit_softcapping": None, "rope_scaling": YARN}),
@@ -489,13 +557,17 @@ CASES = {
     "gptoss-defaults": ("GptOss", {"num_local_experts": 4, "head_dim": 8,
                                    "attention_bias": False}),
 }
-# Case → what weights are multiplied by, for scores and logits beyond the caps.
-FACTORS = {"gemma2": {"q_proj": 12.0, "embed_tokens": 8.0}, "gptoss": {"sinks": 6.0}}
+# Case → what weights are multiplied by, for scores and logits beyond the caps, or for float32 to be as
+# exact as elsewhere.
+FACTORS = {"gemma2": {"q_proj": 12.0, "embed_tokens": 8.0}, "gptoss": {"sinks": 6.0},
+           "zamba2": {"linear.weight": 0.2, "_adapter": 0.4, "q_proj": 0.3},
+           "zamba2-plain": {"linear.weight": 0.3}}
 # Case → seed other than 1, for weights with which float32 is as exact as elsewhere, or every expert is
 # chosen.
 SEEDS = {"kimilinear-other": 5, "qwen3_5moe": 10, "qwen3next": 9, "qwen3next-step": 9,
          "deepseek2-groups": 3, "lfm2moe": 3,
          "ernie4_5moe": 2, "glm4moe-groups": 2, "dots1-groups": 6, "exaonemoe": 2, "exaonemoe-groups": 2,
+         "laguna-elements": 5, "zamba2": 7, "zamba2-plain": 3,
          "nemotron_h-latent": 6, "phimoe": 15, "phimoe-short": 3, "solar_open": 3,
          "solar_open-groups": 3}
 # Without a class of the language model alone.
@@ -561,14 +633,25 @@ def by_expert(kind, values):
             for part in (".mlp.experts.", ".mlp.gate.", ".mlp.shared_experts."):
                 name = name.replace(part, part.replace(".mlp.", ".block_sparse_moe."))
         place, _, last = name.rpartition(".")
-        if place.endswith(".shared_mlp.input_linear") and has_experts:
+        if (place.endswith(".shared_mlp.input_linear") and has_experts and
+                kind != "GraniteMoeSWA"):
             for part, half in zip(names, value.chunk(2, 0)):
                 result[name.replace("input_linear", part)] = half
             continue
-        name = name.replace("moe.router.weight", "moe.router.layer.weight")
+        if kind != "GraniteMoeSWA":
+            name = name.replace("moe.router.weight", "moe.router.layer.weight")
         name = name.replace("gate.moe_statics", "moe_statics")
         if kind == "Lfm3":
             name = name.replace(".g_proj.", ".gate_proj.")
+        if kind == "HYV3":
+            for module, stored in ((".mlp.gate.", ".mlp.router.gate."),
+                                   (".e_score_correction_bias", ".expert_bias"),
+                                   (".shared_experts.", ".shared_mlp.")):
+                name = name.replace(module, stored)
+        if kind == "Laguna":
+            for module, stored in ((".gate.e_score_", ".experts.e_score_"),
+                                   (".shared_experts.", ".shared_expert.")):
+                name = name.replace(module, stored)
         if kind == "ExaoneMoe":
             name = name.replace("gate.e_score_correction", "e_score_correction")
         if kind in ("NemotronH", "Mamba", "FalconMamba", "Mamba2", "GPTNeoX", "Falcon", "GPTBigCode",
@@ -586,7 +669,7 @@ def by_expert(kind, values):
                                (".ln_mlp.", ".input_layernorm.")):
                 name = name.replace(own, usual)
             place, _, last = name.rpartition(".")
-        if has_experts:
+        if has_experts and kind != "GraniteMoeSWA":
             name = name.replace("shared_mlp.output_linear", "shared_mlp.down_proj")
         if last == "gate_up_proj" and place.endswith(".experts"):
             parts = dict(zip(names, halves(kind, value, 1)))
@@ -701,9 +784,11 @@ def main():
     for label, (kind, keys) in CASES.items():
         torch.manual_seed(SEEDS.get(label, 1))
         name = kind + ("TextConfig" if kind in HAVE_TEXT_CONFIGS else "Config")
-        config = getattr(transformers, name)(**(COMMON | keys))
+        # Of copies, as transformers adds to what it is given, which several cases share.
+        config = getattr(transformers, name)(**copy.deepcopy(COMMON | keys))
         config._attn_implementation = config._experts_implementation = "eager"
         model = (seeing(kind, config) if kind in SEE
+                 else transformers.Mistral4ForCausalLM(config) if kind == "Mistral4"
                  else transformers.AutoModelForCausalLM.from_config(config))
         model = model.double().eval()
         state = dict(parameters(model)) | {

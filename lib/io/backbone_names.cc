@@ -11,6 +11,7 @@ namespace lumen::io {
 namespace {
 
 constexpr std::string_view kModel = "model.", kPart = "language_model.", kLayers = "layers.";
+constexpr std::string_view kEmbedding = "embed_tokens.", kNorm = "norm.", kHead = "lm_head.";
 
 // A part of a layer, between points.
 struct PartName {
@@ -36,6 +37,10 @@ constexpr PartName kKimiLinearModules[] = {
     {".forget_gate.f_b_proj.", ".f_b_proj."},
     {".mlp.shared_experts.", ".block_sparse_moe.shared_experts."},
     {".mlp.gate.", ".block_sparse_moe.gate."}};
+constexpr PartName kLfm3Modules[] = {{".self_attn.g_proj.", ".self_attn.gate_proj."}};
+constexpr PartName kHyV3Modules[] = {{".mlp.shared_experts.", ".mlp.shared_mlp."},
+                                     {".mlp.gate.", ".mlp.router.gate."}};
+constexpr PartName kLagunaModules[] = {{".mlp.shared_experts.", ".mlp.shared_expert."}};
 // Of layers with a norm for each branch, as GGUF has it: that of the mlp is the usual one.
 constexpr PartName kFalconNorms[] = {{".ln_mlp.", ".input_layernorm."}};
 
@@ -47,7 +52,8 @@ bool has_two_norms(const Json& config) {
 // What files of a family call the model and what is there once, with the point behind it, and what
 // they call parts of layers.
 struct OwnNames {
-  std::string_view model_type, backbone, embedding, norm, head, layers = kLayers;
+  std::string_view model_type, backbone = kModel, embedding = kEmbedding, norm = kNorm;
+  std::string_view head = kHead, layers = kLayers;
   std::span<const PartName> parts = {};
   bool llama_modules = false;  // what transformers and adapters call the parts is the usual
   bool (*is_meant)(const Json& config) = nullptr;  // null: of all models of the type
@@ -64,18 +70,11 @@ constexpr OwnNames kOwnNames[] = {
     {"mpt", "transformer.", "wte.", "norm_f.", "lm_head.", "blocks."},
     {"gpt_bigcode", "transformer.", "wte.", "ln_f.", "lm_head.", "h."},
     {"gptj", "transformer.", "wte.", "ln_f.", "lm_head.", "h."},
-    {"kimi_linear",
-     "model.",
-     "embed_tokens.",
-     "norm.",
-     "lm_head.",
-     kLayers,
-     {},
-     /*llama_modules=*/false,
-     nullptr,
-     kKimiLinearMlp,
-     kKimiLinearModules},
-    {"olmo_hybrid", "model.", "embed_tokens.", "norm.", "lm_head.", kLayers, kOlmoHybridNorms},
+    {.model_type = "kimi_linear", .read_parts = kKimiLinearMlp, .modules = kKimiLinearModules},
+    {.model_type = "hy_v3", .modules = kHyV3Modules},
+    {.model_type = "laguna", .modules = kLagunaModules},
+    {.model_type = "lfm3", .modules = kLfm3Modules},
+    {.model_type = "olmo_hybrid", .parts = kOlmoHybridNorms},
     {"opt", "model.decoder.", "embed_tokens.", "final_layer_norm.", "lm_head."},
     {"nemotron_h", "backbone.", "embeddings.", "norm_f.", "lm_head."},
     {"falcon_mamba", "backbone.", "embeddings.", "norm_f.", "lm_head."},
@@ -83,7 +82,6 @@ constexpr OwnNames kOwnNames[] = {
     {"mamba2", "backbone.", "embeddings.", "norm_f.", "lm_head."},
     {"gpt_neox", "gpt_neox.", "embed_in.", "final_layer_norm.", "embed_out."},
     {"bailing_moe_v2", "model.", "word_embeddings.", "norm.", "lm_head."}};
-constexpr std::string_view kEmbedding = "embed_tokens.", kNorm = "norm.", kHead = "lm_head.";
 
 bool is_part(const Json& config) {
   return get_bool(config, "language_model_part", false);

@@ -319,6 +319,8 @@ void complete_starcoder2(Json& config) {
                         {"tie_word_embeddings", true}});
 }
 
+}  // namespace
+
 // As CohereConfig and Cohere2Config have it.
 void complete_any_cohere(Json& config) {
   set_defaults(config, {{"vocab_size", 256000},
@@ -330,6 +332,8 @@ void complete_any_cohere(Json& config) {
                         {"logit_scale", 0.0625},
                         {"tie_word_embeddings", true}});
 }
+
+namespace {
 
 void complete_cohere(Json& config) {
   complete_any_cohere(config);
@@ -505,6 +509,7 @@ constexpr Family kFamilies[] = {
     {"bloom", complete_bloom},
     {"cohere", complete_cohere},
     {"cohere2", complete_cohere2},
+    {"cohere2_moe", complete_cohere2_moe},
     {"cwm", complete_cwm},
     {"deepseek_v2", complete_deepseek_v2},
     {"deepseek_v3", complete_deepseek_v3},
@@ -534,16 +539,19 @@ constexpr Family kFamilies[] = {
     {"gptj", complete_gptj},
     {"granite_swa", complete_granite_swa},
     {"granitemoe", complete_granite_moe},
+    {"granitemoe_swa", complete_granite_moe_swa},
     {"granitemoehybrid", complete_granite_moe_hybrid},
     {"granitemoeshared", complete_granite_moe},
     {"helium", complete_helium},
     {"hunyuan_v1_dense", complete_hunyuan},
     {"hunyuan_v1_moe", complete_hunyuan_moe},
+    {"hy_v3", complete_hy_v3},
     {"hyperclovax", complete_hyperclovax},
     {"internlm3", complete_internlm3},
     {"iquestcoder", complete_iquestcoder},
     {"jamba", complete_jamba},
     {"kimi_linear", complete_kimi_linear},
+    {"laguna", complete_laguna},
     {"lfm2", complete_lfm2},
     {"lfm2_moe", complete_lfm2_moe},
     {"lfm3", complete_lfm3},
@@ -555,6 +563,7 @@ constexpr Family kFamilies[] = {
     {"mellum", complete_mellum},
     {"minicpm3", complete_minicpm3},
     {"ministral", complete_ministral},
+    {"mistral4", complete_mistral4},
     {"mpt", complete_mpt},
     {"jais2", complete_jais2},
     {"nanochat", complete_nanochat},
@@ -579,9 +588,11 @@ constexpr Family kFamilies[] = {
     {"qwen3_next", complete_qwen3_next},
     {"qwen3_vl_moe_text", complete_qwen3_vl_moe},
     {"qwen3_vl_text", complete_qwen3_vl},
+    {"recurrent_gemma", complete_recurrent_gemma},
     {"seed_oss", complete_seed_oss},
     {"stablelm", complete_stablelm},
     {"starcoder2", complete_starcoder2},
+    {"zamba2", complete_zamba2},
 };
 
 }  // namespace

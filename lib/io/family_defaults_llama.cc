@@ -5,8 +5,20 @@
 #include "lib/io/family_completions.h"
 
 namespace lumen::io {
+namespace {
 
-// As CwmConfig has it: all layers but every 4th, from the first on, have the window.
+// Without a list all layers but every 4th, from the first on, have the window.
+void set_first_of_four(Json& config) {
+  Json types = Json::array();
+  for (int64_t i = 0; i < get_int(config, "num_hidden_layers", 1, limits::kLayers); ++i) {
+    types.push_back(i % 4 == 0 ? "full_attention" : "sliding_attention");
+  }
+  set_default(config, "layer_types", std::move(types));
+}
+
+}  // namespace
+
+// As CwmConfig has it.
 void complete_cwm(Json& config) {
   set_defaults(config, {{"vocab_size", 128256},
                         {"hidden_size", 6144},
@@ -28,11 +40,7 @@ void complete_cwm(Json& config) {
                  {"high_freq_factor", 4.0},
                  {"original_max_position_embeddings", 8192}});
   }
-  Json types = Json::array();
-  for (int64_t i = 0; i < get_int(config, "num_hidden_layers", 1, limits::kLayers); ++i) {
-    types.push_back(i % 4 == 0 ? "full_attention" : "sliding_attention");
-  }
-  set_default(config, "layer_types", std::move(types));
+  set_first_of_four(config);
 }
 
 // As BitNetConfig has it.
@@ -77,11 +85,14 @@ void complete_granite_swa(Json& config) {
                         {"tie_word_embeddings", true}});
   set_absent(config, "num_key_value_heads", 4);  // null is as many as heads
   set_absent(config, "sliding_window", 128);
-  Json types = Json::array();
-  for (int64_t i = 0; i < get_int(config, "num_hidden_layers", 1, limits::kLayers); ++i) {
-    types.push_back(i % 4 == 0 ? "full_attention" : "sliding_attention");
-  }
-  set_default(config, "layer_types", std::move(types));
+  set_first_of_four(config);
+}
+
+// As GraniteMoeSWAConfig has it.
+void complete_granite_moe_swa(Json& config) {
+  complete_granite_moe(config);
+  set_absent(config, "sliding_window", 128);
+  set_first_of_four(config);
 }
 
 // As Jais2Config has it.

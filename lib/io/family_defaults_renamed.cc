@@ -280,10 +280,15 @@ void restore_own_keys(Json& config) {
         "attention_bias", "mlp_bias"}},
       {"internlm3", kInternlm3Keys},
       {"olmo", {}, {"rms_norm_eps", "mlp_bias"}},
+      {"recurrent_gemma", {}, {"layer_types"}},
       {"opt",
        kOptKeys,
        {"num_key_value_heads", "head_dim", "rope_theta", "rope_scaling", "rms_norm_eps",
         "attention_bias", "mlp_bias"}}};
+  if (const Json* has_layer_norms = find(config, "has_layer_norms")) {  // of Command A+
+    if (*has_layer_norms == true) config["rms_norm_eps"] = nullptr;
+    config.erase("has_layer_norms");
+  }
   if (const Json* widths = find(config, kWidths)) {
     config[kWidth] = Json(*widths);
     config.erase(kWidths);

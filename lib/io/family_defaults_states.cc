@@ -300,6 +300,86 @@ void complete_jamba(Json& config) {
   config["mlp_only_layers"] = std::move(dense);
 }
 
+// As RecurrentGemmaConfig has it: layers are of the types of a list that is repeated, and those
+// with attention have a window.
+void complete_recurrent_gemma(Json& config) {
+  constexpr const char* kTypes = "block_types";
+  rename_key(config, "attention_window_size", "sliding_window");
+  set_defaults(config, {{"vocab_size", 256000},
+                        {"hidden_size", 2560},
+                        {"intermediate_size", 7680},
+                        {"num_hidden_layers", 26},
+                        {"num_attention_heads", 10},
+                        {"sliding_window", 2048},
+                        {"conv1d_width", 4},
+                        {"logits_soft_cap", 30.0},
+                        {"hidden_activation", "gelu_pytorch_tanh"},
+                        {"partial_rotary_factor", 0.5},
+                        {"rms_norm_offset", 1},
+                        {"max_position_embeddings", kEndlessContext},
+                        {kTypes, {"recurrent", "recurrent", "attention"}},
+                        {"tie_word_embeddings", true}});
+  config["hidden_act"] = Json(config["hidden_activation"]);
+  const int64_t dim = get_int(config, "hidden_size", 1, limits::kDim);
+  set_default(config, "lru_width", dim);
+  config["head_dim"] =
+      std::max<int64_t>(1, dim / get_int(config, "num_attention_heads", 1, limits::kHeads));
+  const Json& period = config[kTypes];
+  const auto is_known = [](const Json& type) { return type == "recurrent" || type == "attention"; };
+  if (!period.is_array() || period.empty() || !std::ranges::all_of(period, is_known)) {
+    fail(ErrorKind::kMalformed, kTypes, ": found ", describe(&period),
+         ", expected an array of recurrent and attention");
+  }
+  Json types = Json::array();
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  for (size_t i = 0; i < static_cast<size_t>(layers); ++i) {
+    types.push_back(period[i % period.size()] == "recurrent" ? "linear_attention"
+                                                             : "full_attention");
+  }
+  config["layer_types"] = std::move(types);
+}
+
+// As Zamba2Config has it: a block of attention is twice as wide as the model.
+void complete_zamba2(Json& config) {
+  rename_key(config, "layers_block_type", "layer_types");
+  set_defaults(config, {{"vocab_size", 32000},
+                        {"hidden_size", 2560},
+                        {"num_hidden_layers", 54},
+                        {"num_attention_heads", 32},
+                        {"hidden_act", "gelu"},
+                        {"rms_norm_eps", 1e-5},
+                        {"max_position_embeddings", 4096},
+                        {"mamba_d_state", 64},
+                        {"mamba_d_conv", 4},
+                        {"mamba_expand", 2},
+                        {"mamba_ngroups", 1},
+                        {"n_mamba_heads", 8},
+                        {"num_mem_blocks", 1},
+                        {"adapter_rank", 128},
+                        {"tie_word_embeddings", true}});
+  const int64_t dim = get_int(config, "hidden_size", 1, limits::kDim / 64);
+  const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
+  const int64_t mamba_heads = get_int(config, "n_mamba_heads", 1, limits::kHeads);
+  const int64_t inner = get_int(config, "mamba_expand", 1, 64) * dim;
+  if (inner % mamba_heads != 0) {
+    fail(ErrorKind::kMalformed, "mamba_expand · hidden_size = ", inner,
+         " is not a multiple of n_mamba_heads ", mamba_heads);
+  }
+  set_default(config, "intermediate_size", 4 * dim);
+  set_default(config, "num_key_value_heads", heads);
+  config["head_dim"] = std::max<int64_t>(1, 2 * dim / heads);
+  config["mamba_headdim"] = inner / mamba_heads;
+  for (const char* key : {"time_step_limit", "mamba_activation"}) config.erase(key);
+  if (get_bool(config, "use_long_context", false)) config["max_position_embeddings"] = 16384;
+  if (find_value(config, "layer_types") != nullptr) return;
+  // Of the 54 layers of Zamba2 2.7B those with a block.
+  constexpr size_t kHybrid[] = {6, 12, 18, 24, 30, 36, 42, 47, 51};
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  Json types = periodic_layer_types(54, 55, "mamba");
+  for (const size_t layer : kHybrid) types[layer] = "hybrid";
+  if (layers == 54) config["layer_types"] = std::move(types);
+}
+
 // As OlmoHybridConfig has it; null for rope_theta is no rotation.
 void complete_olmo_hybrid(Json& config) {
   set_defaults(config, {{"vocab_size", 100352},

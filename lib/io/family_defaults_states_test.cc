@@ -302,5 +302,40 @@ TEST_CASE("a config of Granite 4.0 is completed as its class has it") {
       "layer_types: layer 0 is the string 'conv'; known: attention, mamba"));
 }
 
+TEST_CASE("configs of RecurrentGemma and Zamba2 are completed as their classes have them") {
+  const auto config = [](const char* type, const std::string& keys) {
+    return open_model(make_directory(str(R"({"model_type": ")", type, "\", \"vocab_size\": 4, ",
+                                         keys, R"("hidden_size": 40, "num_attention_heads": 4})"),
+                                     {"model.embed_tokens.weight"}))
+        .config;
+  };
+  const Json griffin = config("recurrent_gemma", R"("num_hidden_layers": 4,
+      "attention_window_size": 7, "num_key_value_heads": 1,)");
+  CHECK(linear_attention_layers(griffin) == std::vector<bool>{true, true, false, true});
+  CHECK(griffin["sliding_window"] == 7);
+  CHECK(griffin["lru_width"] == 40);
+  CHECK(griffin["head_dim"] == 10);
+  CHECK(griffin["partial_rotary_factor"] == 0.5);
+  CHECK(griffin["hidden_act"] == "gelu_pytorch_tanh");
+  CHECK(contains(
+      lumen::testing::refusal(ErrorKind::kMalformed,
+                              [&] { config("recurrent_gemma", R"("block_types": ["conv"],)"); }),
+      "block_types: found an array of 1, expected an array of recurrent and attention"));
+  const Json zamba = config("zamba2", R"("num_hidden_layers": 3, "time_step_limit": [0.5, 1],
+      "layers_block_type": ["mamba", "hybrid", "linear_attention"],)");
+  CHECK(hybrid_layers(zamba) == std::vector<bool>{false, true, false});
+  CHECK(zamba["head_dim"] == 20);  // of twice the hidden size
+  CHECK(zamba["mamba_headdim"] == 10);
+  CHECK(zamba["num_key_value_heads"] == 4);
+  CHECK(zamba["intermediate_size"] == 160);
+  CHECK_FALSE(zamba.contains("time_step_limit"));
+  const std::vector<bool> all = hybrid_layers(config("zamba2", ""));
+  CHECK(std::accumulate(all.begin(), all.end(), 0) == 9);
+  CHECK((all[6] && all[42] && all[47] && all[51] && !all[48]));
+  CHECK(contains(lumen::testing::refusal(ErrorKind::kMalformed,
+                                         [&] { config("zamba2", R"("n_mamba_heads": 3,)"); }),
+                 "mamba_expand · hidden_size = 80 is not a multiple of n_mamba_heads 3"));
+}
+
 }  // namespace
 }  // namespace lumen::io

@@ -311,8 +311,17 @@ bool is_granite(const Json& config) {
   return get_string(config, "model_type", "").starts_with("granitemoe") && expert_count(config) > 0;
 }
 
-// The name of the tensor of all below a block of Granite's, "….shared_mlp.".
-std::string granite_name(std::string_view block, bool down) {
+// Granite with windows has experts as transformers 5 has them.
+bool has_parameters(const Json& config) {
+  return get_string(config, "model_type", "") == "granitemoe_swa";
+}
+
+// The name of the tensor of all below a block of Granite's, "….shared_mlp."; of experts of Granite
+// with windows as others have it.
+std::string granite_name(const Json& config, std::string_view block, bool down) {
+  if (has_parameters(config) && block.ends_with(kSparse)) {
+    return str(block, kExperts, down ? kDown : kGateUp);
+  }
   return str(block, down ? "output_linear.weight" : "input_linear.weight");
 }
 
@@ -332,16 +341,18 @@ template <typename Visit>
 void for_granite_experts(const Json& config, int64_t experts, int64_t hidden, int64_t inner,
                          Visit&& visit) {
   const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
-  const bool may_share = get_string(config, "model_type") != "granitemoe";
+  const bool may_share =
+      get_string(config, "model_type") != "granitemoe" && !has_parameters(config);
   const int64_t shared =
       may_share ? get_int(config, "shared_intermediate_size", 0, limits::kDim, 0) : 0;
   for (int64_t i = 0; i < layers; ++i) {
     const auto both = [&](std::string_view block, std::string_view place, int64_t count,
                           int64_t size, bool alone) {
       const std::string whole = str("model.layers.", i, ".", block), own = str(whole, place);
-      visit(Split(true, own, granite_name(whole, false), {"gate_proj", "up_proj"},
+      visit(Split(true, own, granite_name(config, whole, false), {"gate_proj", "up_proj"},
                   {count, size, hidden}, alone));
-      visit(Split(true, own, granite_name(whole, true), {kDown}, {count, hidden, size}, alone));
+      visit(Split(true, own, granite_name(config, whole, true), {kDown}, {count, hidden, size},
+                  alone));
     };
     both(kSparse, kExperts, experts, inner, false);
     if (shared > 0) both(kShared, "", 1, shared, true);
@@ -382,7 +393,8 @@ ExpertsForm experts_form(const Json& config) {
   const std::string type = get_string(config, "model_type", "");
   if (type == "gpt_oss") return ExpertsForm::kInTurn;
   if (type == "llama4_text") return ExpertsForm::kTurned;
-  const bool halves = type == "qwen3_5_moe_text" || type == "gemma4_text" || is_granite(config);
+  const bool halves = type == "qwen3_5_moe_text" || type == "gemma4_text" || type == "mistral4" ||
+                      is_granite(config);
   return halves ? ExpertsForm::kHalves : ExpertsForm::kEachItsOwn;
 }
 
@@ -395,9 +407,10 @@ std::string fused_name(const Json& config, std::string_view name) {
     return str(place, down ? kDown : kGateUp, number_in_stack(name) ? "" : "_bias");
   }
   for (const std::string& block : {str(".", kSparse), str(".", kShared)}) {
+    if (has_parameters(config) && block.ends_with(kShared)) continue;
     const size_t at = name.find(block), end = at + block.size();
     if (at == name.npos || name.find("_proj.", end) == name.npos) continue;
-    return granite_name(name.substr(0, end), down);
+    return granite_name(config, name.substr(0, end), down);
   }
   return "";
 }
@@ -406,7 +419,9 @@ void split_experts(const Json& config, NamedArrays& tensors) {
   // Nothing is looked for, and no thread started, where all experts have their own.
   const bool has_any = std::ranges::any_of(tensors, [&](const auto& tensor) {
     const std::string_view name = tensor.first, place = experts_place(name);
-    if (is_granite(config)) return name.ends_with("put_linear.weight");
+    if (is_granite(config)) {
+      return name.ends_with("put_linear.weight") || name.ends_with(str(".", kExperts, kGateUp));
+    }
     const std::string_view rest = name.substr(place.size());
     return !place.empty() && (rest.starts_with(kGateUp) || rest.starts_with(kDown));
   });

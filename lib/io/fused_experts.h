@@ -12,7 +12,7 @@ namespace lumen::io {
 enum class ExpertsForm {
   kEachItsOwn,  // matrices of its own for each
   kHalves,      // one tensor of all, of gate and up the one's rows behind the other's (Qwen3.5,
-                // Granite, Gemma 4)
+                // Granite, Gemma 4, Mistral 4)
   kInTurn,      // one tensor of all, with gate and up in turn (gpt-oss)
   kTurned,      // one tensor of all, halves, with what others have as rows as columns (Llama 4)
 };
@@ -23,7 +23,8 @@ ExpertsForm experts_form(const Json& config);
 // of expert 3's up_proj "model.….mlp.experts.gate_up_proj"; "" if they have it alone, as those of
 // layers that guess further tokens ("mtp.…"). Granite's, whose files have the names of ordinary
 // layers, are "….block_sparse_moe.input_linear.weight" and output_linear, and of what all tokens go
-// through likewise "….shared_mlp.input_linear.weight".
+// through likewise "….shared_mlp.input_linear.weight"; of
+// experts of Granite with windows "….block_sparse_moe.experts.gate_up_proj".
 std::string fused_name(const Json& config, std::string_view name);
 
 // Gives each expert matrices of its own, as SparseMlp (nn/sparse_mlp.h) has them: with P beginning
@@ -50,7 +51,8 @@ std::string fused_name(const Json& config, std::string_view name);
 //   S.input_linear.weight and S.output_linear.weight, of these shapes, likewise become
 //     S.experts.N.gate_proj.weight, up_proj and down_proj,
 //   T.input_linear.weight [2 · intermediate, hidden] becomes T.gate_proj.weight and
-//     T.up_proj.weight, and T.output_linear.weight T.down_proj.weight.
+//     T.up_proj.weight, and T.output_linear.weight T.down_proj.weight,
+//   but of Granite with windows only S.experts.gate_up_proj and S.experts.down_proj.
 // Other tensors stay as they are. `config` as ModelFiles::config, of a model with experts. Throws
 // Error(kMalformed) for other shapes and types, and for blocks without scales.
 void split_experts(const Json& config, NamedArrays& tensors);

@@ -354,6 +354,37 @@ constexpr auto kAfmoeOwn = std::to_array<Renaming>({
     {"ffn_gate_inp", "mlp.router.gate"},
     {"exp_probs_b.bias", "mlp.expert_bias"},
 });
+constexpr auto kLaguna = std::to_array<Renaming>({
+    {"attn_gate", "self_attn.g_proj"},
+    {"exp_probs_b.bias", "mlp.experts.e_score_correction_bias"},
+    {"ffn_gate_inp", "mlp.gate"},
+    {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
+    {"ffn_up_exps", "mlp.experts.*.up_proj"},
+    {"ffn_down_exps", "mlp.experts.*.down_proj"},
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+});
+// The correction has nothing behind its name.
+constexpr auto kHyV3 = std::to_array<Renaming>({
+    {"exp_probs_b", "mlp.expert_bias"},
+    {"exp_probs_b.bias", "mlp.expert_bias"},
+    {"ffn_gate_inp", "mlp.router.gate"},
+    {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
+    {"ffn_up_exps", "mlp.experts.*.up_proj"},
+    {"ffn_down_exps", "mlp.experts.*.down_proj"},
+    {"ffn_gate_shexp", "mlp.shared_mlp.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_mlp.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_mlp.down_proj"},
+});
+// With experts; gate and up of what all tokens go through are one tensor.
+constexpr Renaming kGraniteSwa[] = {{"attn_sinks.weight", "self_attn.sinks"},
+                                    {"ffn_gate_inp", "block_sparse_moe.router"},
+                                    {"ffn_gate_exps", "block_sparse_moe.experts.*.gate_proj"},
+                                    {"ffn_up_exps", "block_sparse_moe.experts.*.up_proj"},
+                                    {"ffn_down_exps", "block_sparse_moe.experts.*.down_proj"},
+                                    {"ffn_up_shexp", "shared_mlp.input_linear"},
+                                    {"ffn_down_shexp", "shared_mlp.output_linear"}};
 constexpr auto kAfmoe = both(kAfmoeOwn, kSharedExperts);
 constexpr auto kErnieMoe = both(kStatics, kSharedExperts);
 
@@ -432,10 +463,19 @@ constexpr Architecture kArchitectures[] = {
      .own_tensors = kGraniteHybrid,
      .keys = LayerKeys::kSome},
     {"granitemoe", "granitemoe", RotaryRows::kPairsInGguf, kGraniteMoe},
+    {"granite_swa", "granite_swa", RotaryRows::kPairsInGguf, kGraniteSwa},
     {"hunyuan-dense", "hunyuan_v1_dense", RotaryRows::kHalves, kHunyuanDense},
     {"hunyuan-moe", "hunyuan_v1_moe", RotaryRows::kHalves, kHunyuan},
+    {"hy_v3", "hy_v3", RotaryRows::kHalves, kHyV3},
+    {.name = "laguna", .model_type = "laguna", .own_tensors = kLaguna, .keys = LayerKeys::kQueries},
+    {"mellum", "mellum", RotaryRows::kHalves, kMoe},
     {"minimax-m2", "minimax_m2", RotaryRows::kHalves, kMinimax},
     {"mistral3", "ministral3", RotaryRows::kPairsInGguf},
+    {.name = "mistral4",
+     .model_type = "mistral4",
+     .rotary = RotaryRows::kPairs,
+     .own_tensors = kDeepseek,
+     .keys = LayerKeys::kLatent},
     {"afmoe", "afmoe", RotaryRows::kHalves, kAfmoe},
     {"apertus", "apertus", RotaryRows::kHalves, kApertus},
     {"arcee", "arcee", RotaryRows::kPairsInGguf},
@@ -459,6 +499,7 @@ constexpr Architecture kArchitectures[] = {
      .model_type = "cohere2",
      .rotary = RotaryRows::kPairs,
      .has_layer_norms = true},
+    {"cohere2moe", "cohere2_moe", RotaryRows::kPairs, kSharedExperts},
     {.name = "deepseek2",
      .model_type = "deepseek_v2",
      .rotary = RotaryRows::kPairs,
@@ -564,6 +605,7 @@ constexpr std::pair<std::string_view, std::string_view> kAlike[] = {
     {"gemma4_unified_text", "gemma4_text"},
     {"qwen2_5_vl_text", "qwen2_vl_text"},
     {"granitemoeshared", "granitemoe"},
+    {"granitemoe_swa", "granite_swa"},
     {"deepseek_v3", "deepseek_v2"},
     {"youtu", "deepseek_v2"},
     {"solar_open", "glm4_moe"},

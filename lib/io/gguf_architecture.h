@@ -24,6 +24,7 @@ enum class LayerKeys {
   kUnlike,      // heads and lengths of layers differ; their family's functions read and write them
   kLatent,      // all have latent attention; key_length and value_length are what caches hold
   kSomeLatent,  // likewise those with heads of keys
+  kQueries,     // heads of queries differ, which their family's functions read and write
   kNone,        // none attends
 };
 

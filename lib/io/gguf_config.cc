@@ -47,8 +47,12 @@ Json rope_scaling(const ArchitectureKeys& keys) {
   return scaling;
 }
 
-const char* epsilon_key(const Architecture& architecture) {
-  return architecture.has_layer_norms ? kNormEpsilon : "attention.layer_norm_rms_epsilon";
+constexpr const char* kRmsEpsilon = "attention.layer_norm_rms_epsilon";
+
+const char* epsilon_key(const Architecture& architecture, const Json& config = Json::object()) {
+  const bool has_layer_norms =
+      architecture.has_layer_norms || get_bool(config, "has_layer_norms", false);
+  return has_layer_norms ? kNormEpsilon : kRmsEpsilon;
 }
 
 // Some files of Nemotron-H have the other key alone.
@@ -125,8 +129,11 @@ Json config_of_gguf(const GgufFile& file) {
   const int64_t dim = keys.integer("embedding_length", limits::kDim);
   const LayerKeys form = architecture.keys;
   const bool attends = form != LayerKeys::kNone;  // or files have 0 heads
-  const int64_t heads = attends ? keys.uniform("attention.head_count", limits::kHeads) : 1;
   const int64_t layers = keys.integer("block_count", limits::kLayers);
+  const int64_t heads = form == LayerKeys::kQueries
+                            ? largest(keys, kQueryHeads, layers, limits::kHeads)
+                        : attends ? keys.uniform(kQueryHeads, limits::kHeads)
+                                  : 1;
   int64_t kv_heads = heads;
   const bool unlike = form == LayerKeys::kUnlike, single = form == LayerKeys::kSingle;
   const bool some = form == LayerKeys::kSome || form == LayerKeys::kSomeLatent;
@@ -210,8 +217,7 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
       {"context_length", get_int(config, "max_position_embeddings", 1, limits::kContext)},
       {"embedding_length", get_int(config, "hidden_size", 1, limits::kDim)},
       {"block_count", get_int(config, "num_hidden_layers", 1, limits::kLayers)},
-      {"attention.head_count",
-       attends ? get_int(config, "num_attention_heads", 1, limits::kHeads) : 0}};
+      {kQueryHeads, attends ? get_int(config, "num_attention_heads", 1, limits::kHeads) : 0}};
   for (const auto& [key, value] : integers) keys.integer(key, value);
   if (attends) {
     keys.integer("attention.key_length", key_dim);
@@ -219,17 +225,19 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
   }
   const bool single = form == LayerKeys::kSingle;
   if (!single && !unlike) {
-    // Of Llama 4 the usual key is of experts.
-    const bool has_own = find_value(config, "intermediate_size_mlp") != nullptr;
-    const char* const length = has_own ? "intermediate_size_mlp" : "intermediate_size";
+    // Of Llama 4 and Command A+ the usual key is of experts.
+    const char* length = "intermediate_size";
+    for (const char* own : {"intermediate_size_mlp", "prefix_dense_intermediate_size"}) {
+      if (find_value(config, own) != nullptr) length = own;
+    }
     keys.integer(kLength, attends ? get_int(config, length, 1, limits::kDim) : 0);
   }
-  if (form == LayerKeys::kAlike || latent) {
+  if (form == LayerKeys::kAlike || form == LayerKeys::kQueries || latent) {
     // Of latent attention each head has keys of its own, whatever is said.
     const char* const count = latent ? "num_attention_heads" : "num_key_value_heads";
     keys.integer(kKvHeads, get_int(config, count, 1, limits::kHeads));
   }
-  keys.number(epsilon_key(architecture), get_number(config, "rms_norm_eps", 0, 1));
+  keys.number(epsilon_key(architecture, config), get_number(config, "rms_norm_eps", 0, 1));
   const auto rotary_dim =
       static_cast<int64_t>(static_cast<double>(unlike ? key_dim : head_dim) * rotated + 1e-6);
   if (attends && architecture.rotary != RotaryRows::kNone) {
@@ -241,7 +249,7 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
   if (const Json* found = find_value(config, "rope_scaling")) {
     Json scaling = *found;
     // Of which readers have another idea.
-    if (name == "deepseek2") scaling.erase("attention_factor");
+    if (latent) scaling.erase("attention_factor");
     write_rope_scaling(scaling, name == "gpt-oss", keys);
   }
   write_family_keys(name, config, keys);

@@ -5,6 +5,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/io/family_defaults.h"
 #include "lib/io/gguf_families.h"
 #include "lib/io/layer_windows.h"
 
@@ -27,12 +28,13 @@ void write_score_scale(const Json& config, const KeyWriter& keys) {
   const bool is_yarn = get_string(*scaling, "rope_type", "") == "yarn";
   const double all = get_number(*scaling, "mscale_all_dim", 0, 1e6, 0);
   const double attention = get_number(*scaling, "attention_factor", 0, 1e6, 0);
+  const std::string name = gguf_architecture(config);
   if (is_yarn && (all == 0 || std::fabs(attention - 1) > 1e-6)) {
-    cannot_write("deepseek2", "rope_scaling yarn with another mscale than mscale_all_dim",
+    cannot_write(name, "rope_scaling yarn with another mscale than mscale_all_dim",
                  "take them for equal");
   }
   if (!is_yarn && all != 0) {
-    cannot_write("deepseek2", "mscale_all_dim without yarn", "look for it with yarn only");
+    cannot_write(name, "mscale_all_dim without yarn", "look for it with yarn only");
   }
   if (is_yarn) keys.number(kYarnMultiplier, 0.1 * all);
 }
@@ -123,6 +125,24 @@ void write_minicpm3(const Json& config, const KeyWriter& keys) {
   }
 }
 
+namespace {
+
+// What yarn multiplies scores by.
+void read_score_scale(const ArchitectureKeys& keys, Json& config) {
+  Json& scaling = config["rope_scaling"];
+  if (!scaling.is_object() || scaling["rope_type"] != "yarn") return;
+  scaling["attention_factor"] = 1.0;
+  if (!keys.has(kYarnMultiplier)) return;
+  scaling["mscale"] = scaling["mscale_all_dim"] = 10 * keys.number(kYarnMultiplier);
+}
+
+void require_pairs(const Json& config) {
+  if (get_bool(config, "rope_interleaved", true)) return;
+  cannot_write(gguf_architecture(config), "rope_interleave false", "rotate pairs of neighbours");
+}
+
+}  // namespace
+
 void read_deepseek2(const ArchitectureKeys& keys, Json& config) {
   leave_out_guessing_layers(keys, config);
   read_latent_sizes(keys, config);
@@ -137,17 +157,11 @@ void read_deepseek2(const ArchitectureKeys& keys, Json& config) {
   } else {
     config["model_type"] = "youtu";
   }
-  Json& scaling = config["rope_scaling"];
-  if (!scaling.is_object() || scaling["rope_type"] != "yarn") return;
-  scaling["attention_factor"] = 1.0;
-  if (!keys.has(kYarnMultiplier)) return;
-  scaling["mscale"] = scaling["mscale_all_dim"] = 10 * keys.number(kYarnMultiplier);
+  read_score_scale(keys, config);
 }
 
 void write_deepseek2(const Json& config, const KeyWriter& keys) {
-  if (!get_bool(config, "rope_interleaved", true)) {
-    cannot_write("deepseek2", "rope_interleave false", "rotate pairs of neighbours");
-  }
+  require_pairs(config);
   if (find_value(config, "q_lora_rank") == nullptr && !may_lack_query_rank(config)) {
     cannot_write("deepseek2", "q_lora_rank null",
                  "look for it in models of other than 26, 27 layers");
@@ -162,6 +176,33 @@ void write_deepseek2(const Json& config, const KeyWriter& keys) {
     keys.integer(kSharedCount, 0);
   }
   write_score_scale(config, keys);
+}
+
+// Without experts a file would not be of this architecture.
+void read_mistral4(const ArchitectureKeys& keys, Json& config) {
+  read_latent_sizes(keys, config);
+  config["first_k_dense_replace"] = read_dense_layers(keys, config);
+  if (read_grouped_experts(keys, /*only_sigmoid=*/false, config)) {
+    fail(ErrorKind::kUnsupported, "mistral4.", kGating, " ", kSigmoid,
+         " (sigmoid) is not supported; known is ", kSoftmax, " (softmax)");
+  }
+  read_score_scale(keys, config);
+  if (!keys.has(kQueryScale)) return;
+  if (!config["rope_scaling"].is_object()) config["rope_scaling"] = {{"rope_type", "default"}};
+  Json& scaling = config["rope_scaling"];
+  scaling[kQueryBeta] = keys.number(kQueryScale);
+  set_default(scaling, "original_max_position_embeddings", Json(config["max_position_embeddings"]));
+}
+
+void write_mistral4(const Json& config, const KeyWriter& keys) {
+  require_pairs(config);
+  write_latent_ranks(config, keys);
+  write_dense_layers(config, keys);
+  write_grouped_experts(config, /*sigmoid=*/false, keys);
+  write_score_scale(config, keys);
+  const Json* scaling = find_value(config, "rope_scaling");
+  if (scaling == nullptr || find_value(*scaling, kQueryBeta) == nullptr) return;
+  keys.number(kQueryScale, get_number(*scaling, kQueryBeta, 0, 1e6));
 }
 
 // Layers without heads of keys have Kimi Delta Attention.

@@ -16,13 +16,9 @@ namespace {
 constexpr const char* kExpertCount = "expert_count";
 constexpr const char* kExpertUsed = "expert_used_count";
 constexpr const char* kDenseLayers = "leading_dense_block_count";
-constexpr const char* kScale = "expert_weights_scale";
-constexpr const char* kNormalized = "expert_weights_norm";
 constexpr const char* kGroups = "expert_group_count";
 constexpr const char* kUsedGroups = "expert_group_used_count";
 constexpr const char* kStep = "interleave_moe_layer_step";
-constexpr const char* kGating = "expert_gating_func";
-constexpr int64_t kSoftmax = 1, kSigmoid = 2;
 constexpr double kJitter = 0.01;  // of all files of Phi-3.5-MoE
 
 // Of these architectures all layers have experts and see all tokens, and the probabilities of the
@@ -59,8 +55,8 @@ int64_t read_shared_count(const ArchitectureKeys& keys) {
   return keys.has(kSharedCount) ? keys.integer(kSharedCount, limits::kExperts, 0) : 0;
 }
 
-// Whether scores are sigmoids. `only`: of all models of the architecture, also if a file does not
-// say so; otherwise such a file means probabilities.
+}  // namespace
+
 bool read_gating(const ArchitectureKeys& keys, bool only, const Json& config) {
   if (!keys.has(kGating)) return only;
   const int64_t gating = keys.integer(kGating, 1000, 0);
@@ -70,8 +66,6 @@ bool read_gating(const ArchitectureKeys& keys, bool only, const Json& config) {
        only ? std::string("is ") : str("are ", kSoftmax, " (softmax) and "), kSigmoid,
        " (sigmoid)");
 }
-
-}  // namespace
 
 int64_t read_dense_layers(const ArchitectureKeys& keys, Json& config) {
   const int64_t layers = config["num_hidden_layers"].get<int64_t>();
@@ -100,7 +94,7 @@ bool read_grouped_experts(const ArchitectureKeys& keys, bool only_sigmoid, Json&
   config["n_routed_experts"] = Json(config["num_experts"]);
   config["moe_intermediate_size"] = keys.integer(kExpertLength, limits::kDim);
   config["n_shared_experts"] = read_shared_count(keys);
-  const double scale = keys.number(kScale, 1.0);
+  const double scale = keys.number(kExpertScale, 1.0);
   config["routed_scaling_factor"] = scale == 0 ? 1.0 : scale;
   config["norm_topk_prob"] = keys.truth(kNormalized, false);
   const int64_t groups = keys.integer_or(1, kGroups, limits::kExperts);
@@ -112,7 +106,7 @@ bool read_grouped_experts(const ArchitectureKeys& keys, bool only_sigmoid, Json&
 void write_grouped_experts(const Json& config, bool sigmoid, const KeyWriter& keys) {
   write_experts(config, "num_experts", "moe_intermediate_size", keys);
   keys.integer(kSharedCount, get_int(config, "n_shared_experts", 0, limits::kExperts, 0));
-  keys.number(kScale, get_number(config, "routed_scaling_factor", 0, 1e6, 1));
+  keys.number(kExpertScale, get_number(config, "routed_scaling_factor", 0, 1e6, 1));
   keys.set(kNormalized, get_bool(config, "norm_topk_prob", false));
   keys.integer(kGating, sigmoid ? kSigmoid : kSoftmax);
   const bool grouped = get_string(config, "topk_method", "") != "greedy";

@@ -173,8 +173,6 @@ void write_exaone_moe(const Json& config, const KeyWriter& keys) {
 
 // Mistral Small 3.1 and 3.2, Ministral 3. Files say by how much cos and sin of yarn are multiplied
 // only in that both of the numbers of which it is the ratio are equal.
-constexpr const char* kQueryScale = "attention.temperature_scale";
-constexpr const char* kQueryBeta = "llama_4_scaling_beta";
 
 void read_mistral3(const ArchitectureKeys& keys, Json& config) {
   Json& scaling = config["rope_scaling"];
@@ -323,6 +321,12 @@ constexpr Own kOwn[] = {
     {"internlm2", nullptr, write_no_more},  // which is written as a Llama
     {"llama4", read_llama4, write_llama4},
     {"mistral3", read_mistral3, write_mistral3},
+    {"mistral4", read_mistral4, write_mistral4},
+    {"cohere2moe", read_cohere2moe, write_cohere2moe},
+    {"granite_swa", read_granite_swa, write_granite_swa},
+    {"hy_v3", read_hy_v3, write_hy_v3},
+    {"laguna", read_laguna, write_laguna},
+    {"mellum", read_mellum, write_mellum},
     {"qwen2", nullptr, write_no_windows},
     {"qwen3", nullptr, write_no_windows},
     {"qwen3moe", read_qwen3moe, write_qwen3moe},

@@ -29,8 +29,11 @@ WriteFamily write_qwen2vl, write_qwen3vl, write_qwen3vlmoe;
 ReadFamily read_qwen35, read_qwen35moe, read_qwen3next;
 WriteFamily write_qwen35, write_qwen35moe, write_qwen3next;
 // Granite, with experts or Mamba-2 (gguf_granite.cc).
-ReadFamily read_granite, read_granitemoe, read_granitehybrid;
-WriteFamily write_granite, write_granitemoe, write_granitehybrid;
+ReadFamily read_granite, read_granitemoe, read_granitehybrid, read_granite_swa;
+WriteFamily write_granite, write_granitemoe, write_granitehybrid, write_granite_swa;
+// Mixtures of experts of 2026: Command A+, Hy3, Laguna and Mellum 2 (gguf_layered_experts.cc).
+ReadFamily read_cohere2moe, read_hy_v3, read_laguna, read_mellum;
+WriteFamily write_cohere2moe, write_hy_v3, write_laguna, write_mellum;
 // Nemotron-H, Falcon-H1 and Mamba-2 alone (gguf_mamba.cc).
 ReadFamily read_nemotron_h, read_nemotron_h_moe, read_falcon_h1, read_mamba2;
 WriteFamily write_nemotron_h, write_nemotron_h_moe, write_falcon_h1, write_mamba2;
@@ -39,8 +42,8 @@ ReadFamily read_mamba, read_jamba;
 WriteFamily write_mamba, write_jamba;
 // Latent attention: DeepSeek-V2 and V3, what is built like them, MiniCPM3 and Kimi Linear
 // (gguf_deepseek.cc).
-ReadFamily read_deepseek2, read_minicpm3, read_kimi_linear;
-WriteFamily write_deepseek2, write_minicpm3, write_kimi_linear;
+ReadFamily read_deepseek2, read_minicpm3, read_mistral4, read_kimi_linear;
+WriteFamily write_deepseek2, write_minicpm3, write_mistral4, write_kimi_linear;
 // Gemma (gguf_gemma.cc; 3n and 4 gguf_gemma4.cc).
 ReadFamily read_gemma, read_gemma2, read_gemma3, read_gemma3n, read_gemma4;
 WriteFamily write_gemma2, write_gemma3, write_gemma3n, write_gemma4;
@@ -72,6 +75,14 @@ void write_shared_experts(const Json& config, bool normalized, const KeyWriter& 
 // scores are sigmoids, as they are in all files of the architecture if `only_sigmoid`.
 bool read_grouped_experts(const ArchitectureKeys& keys, bool only_sigmoid, Json& config);
 void write_grouped_experts(const Json& config, bool sigmoid, const KeyWriter& keys);
+// What experts' weights are multiplied by, and whether they add up to 1 before; by which scores
+// experts are chosen.
+inline constexpr const char *kExpertScale = "expert_weights_scale",
+                            *kNormalized = "expert_weights_norm", *kGating = "expert_gating_func";
+inline constexpr int64_t kSoftmax = 1, kSigmoid = 2;
+// Whether scores are sigmoids. `only`: of all models of the architecture, also if a file does not
+// say so; otherwise such a file means probabilities.
+bool read_gating(const ArchitectureKeys& keys, bool only, const Json& config);
 // How many of the first layers have no experts, all of a file without any; names them in
 // mlp_only_layers. Writing throws Error(kUnsupported) for others without.
 int64_t read_dense_layers(const ArchitectureKeys& keys, Json& config);
@@ -113,6 +124,7 @@ void require_no_step_limit(const Json& config);
 
 // --- What several have in common (gguf_families.cc) --------------------------------------------
 
+inline constexpr const char* kQueryHeads = "attention.head_count";
 inline constexpr const char* kKvHeads = "attention.head_count_kv";
 inline constexpr const char* kLength = "feed_forward_length";
 inline constexpr const char* kNormEpsilon = "attention.layer_norm_epsilon";
@@ -123,6 +135,9 @@ inline constexpr const char* kWindowPattern = "attention.sliding_window_pattern"
 // The base of rotation of layers with a window, in a file and in a config.
 inline constexpr const char *kLocalTheta = "rope.freq_base_swa",
                             *kLocalBase = "rope_local_base_freq";
+// How queries of long texts are scaled: the factor, and what a config calls it.
+inline constexpr const char *kQueryScale = "attention.temperature_scale",
+                            *kQueryBeta = "llama_4_scaling_beta";
 // 0.1 · mscale_all_dim of yarn; mscale is the same, so that cos and sin are not multiplied.
 inline constexpr const char* kYarnMultiplier = "rope.scaling.yarn_log_multiplier";
 

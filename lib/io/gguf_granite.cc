@@ -123,4 +123,45 @@ void write_granitehybrid(const Json& config, const KeyWriter& keys) {
   write_mamba_sizes(config, kSizes, keys);
 }
 
+// Bases of rotation are the model's in all layers that rotate.
+constexpr const char* kRotatingLayers = "attention.rope_pattern";
+
+void read_granite_swa(const ArchitectureKeys& keys, Json& config) {
+  read_multipliers(keys, config);
+  const int64_t layers = config["num_hidden_layers"].get<int64_t>();
+  config["sliding_window"] = keys.integer(kWindow, limits::kContext);
+  config["layer_types"] = layer_types_of(keys.flags(kWindowPattern, layers));
+  const double theta = config["rope_theta"].get<double>();
+  config["layer_rope_theta"] = std::vector<double>(static_cast<size_t>(layers), theta);
+  if (keys.has(kRotatingLayers)) {
+    const std::vector<bool> rotates = keys.flags(kRotatingLayers, layers);
+    for (size_t i = 0; i < rotates.size(); ++i) {
+      if (!rotates[i]) config["layer_rope_theta"][i] = 0.0;
+    }
+  }
+  if (expert_count(keys) == 0) return;
+  config["model_type"] = "granitemoe_swa";
+  read_experts(keys, "num_local_experts", config);
+  config["shared_intermediate_size"] = read_shared_length(keys);
+}
+
+void write_granite_swa(const Json& config, const KeyWriter& keys) {
+  const double theta = get_number(config, "rope_theta", 1e-3, 1e12);
+  std::vector<bool> rotates;
+  if (const Json* list = find_value(config, "layer_rope_theta")) {
+    for (const Json& own : *list) {
+      if (own != 0 && own != theta) {
+        cannot_write("granite_swa", "layer_rope_theta with other bases than rope_theta",
+                     "rotate all layers by one");
+      }
+      rotates.push_back(own != 0);
+    }
+  }
+  write_multipliers(config, keys);
+  keys.integer(kWindow, get_int(config, "sliding_window", 1, limits::kContext));
+  keys.set(kWindowPattern, windowed_layers(config));
+  if (!rotates.empty()) keys.set(kRotatingLayers, rotates);
+  if (expert_count(config) > 0) write_all_experts(config, keys);
+}
+
 }  // namespace lumen::io

@@ -90,6 +90,10 @@ std::vector<bool> mamba_layers(const Json& config) {
   return layers_of_type(config, "mamba", "attention", "linear_attention", "full_attention");
 }
 
+std::vector<bool> hybrid_layers(const Json& config) {
+  return layers_of_type(config, "hybrid", "mamba", "", "linear_attention");
+}
+
 std::vector<SingleLayer> single_layers(const Json& config) {
   constexpr const char* kTypes = "layers_block_type";
   constexpr std::pair<std::string_view, SingleLayer> kNames[] = {
@@ -177,6 +181,25 @@ std::vector<int64_t> intermediate_sizes(const Json& config, const char* key) {
   if (!sizes.empty()) return sizes;
   return std::vector<int64_t>(number_of_layers(config),
                               get_int(config, "intermediate_size", 1, limits::kDim));
+}
+
+std::vector<int64_t> heads_of_layers(const Json& config) {
+  const int64_t kv_heads = get_int(config, "num_key_value_heads", 1, limits::kHeads);
+  auto heads = number_per_layer<int64_t>(
+      config, "num_attention_heads_per_layer", str("an integer from 1 to ", limits::kHeads),
+      [](const Json& number) {
+        return number.is_number_integer() && number >= 1 && number <= limits::kHeads;
+      });
+  if (heads.empty()) {
+    heads.assign(number_of_layers(config),
+                 get_int(config, "num_attention_heads", 1, limits::kHeads));
+  }
+  for (size_t layer = 0; layer < heads.size(); ++layer) {
+    if (heads[layer] % kv_heads == 0) continue;
+    fail(ErrorKind::kMalformed, "num_attention_heads_per_layer: layer ", layer, " has ",
+         heads[layer], " heads, which is no multiple of num_key_value_heads ", kv_heads);
+  }
+  return heads;
 }
 
 std::vector<double> activation_sparsities(const Json& config) {

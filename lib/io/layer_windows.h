@@ -34,6 +34,11 @@ std::vector<bool> convolution_layers(const Json& config);
 // (Granite 4.0). Throws as layer_windows.
 std::vector<bool> mamba_layers(const Json& config);
 
+// Whether each layer of a model with layer_types, "hybrid" or "mamba" as files have them or
+// "linear_attention" as newer ones do, has a transformer block before Mamba-2 (Zamba2). Throws as
+// layer_windows.
+std::vector<bool> hybrid_layers(const Json& config);
+
 // What a layer of Nemotron-H is: one thing alone.
 enum class SingleLayer { kMamba, kAttention, kMlp, kExperts };
 // Those of layers_block_type, "mamba", "attention", "mlp" and "moe" or as newer files have the
@@ -49,6 +54,10 @@ std::vector<bool> rotating_layers(const Json& config);
 // intermediate_size says of all. Throws Error(kMalformed) for a list of another length than
 // num_hidden_layers, and for what is no width.
 std::vector<int64_t> intermediate_sizes(const Json& config, const char* key = "intermediate_sizes");
+// How many heads of queries each layer has: the list num_attention_heads_per_layer, or, without
+// one, num_attention_heads (Laguna). Throws likewise, and for what is no multiple of
+// num_key_value_heads.
+std::vector<int64_t> heads_of_layers(const Json& config);
 // What part of the numbers of each layer's gate becomes 0, if they are normally distributed: the
 // list activation_sparsity_pattern, of parts from 0 and below 1; 0 for all without one. Throws
 // likewise.

@@ -47,7 +47,7 @@ void normalize_yarn(Json& scaling) {
 }
 
 // Rotary settings per kind of layer: those of the layers that see all are the model's, those of the
-// others have a theta of their own.
+// others have a theta of their own and say how much of a head rotates.
 void split_rope_parameters(Json& config) {
   const Json* found = find_value(config, "rope_parameters");
   if (found == nullptr || !found->is_object()) return;
@@ -55,8 +55,15 @@ void split_rope_parameters(Json& config) {
   const Json* global = find_value(nested, "full_attention");
   if (global == nullptr || !global->is_object()) return;
   const Json* local = find_value(nested, "sliding_attention");
-  if (local != nullptr && local->is_object() && find_value(*local, "rope_theta") != nullptr) {
-    config["rope_local_base_freq"] = Json((*local)["rope_theta"]);
+  if (local != nullptr && local->is_object()) {
+    if (const std::string type = get_string(*local, "rope_type", "default"); type != "default") {
+      fail(ErrorKind::kUnsupported, "rope_parameters: rope_type ", quoted(type),
+           " of sliding_attention is not supported; known: default");
+    }
+    for (const auto& [from, to] : {std::pair("rope_theta", "rope_local_base_freq"),
+                                   {"partial_rotary_factor", "local_rotary_factor"}}) {
+      if (const Json* value = find_value(*local, from)) config[to] = Json(*value);
+    }
   }
   config["rope_parameters"] = Json(*global);
 }

@@ -39,18 +39,26 @@ Activation gate_activation(const io::Json& config) {
 
 std::vector<Linear> projections(const Parameters& parameters, const AttentionShape& s) {
   const int64_t q = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim;
+  const int64_t given = s.given > 0 ? s.given : s.hidden;
   std::vector<Linear> result;
   if (s.fused) {
     result.emplace_back(parameters / s.fused_name, s.hidden, q + 2 * kv, s.qkv_bias);
     return result;
   }
-  result.emplace_back(parameters / "q_proj", s.hidden, (s.gated ? 2 : 1) * q, s.qkv_bias);
+  result.emplace_back(parameters / "q_proj", given, (s.gated ? 2 : 1) * q, s.qkv_bias);
   if (s.borrows) {
     for (const char* name : {"k_proj", "v_proj", "k_norm"}) parameters.leave_out(name);
     return result;
   }
-  result.emplace_back(parameters / "k_proj", s.hidden, kv, s.qkv_bias);
-  if (!s.values_of_keys) result.emplace_back(parameters / "v_proj", s.hidden, kv, s.qkv_bias);
+  result.emplace_back(parameters / "k_proj", given, kv, s.qkv_bias);
+  if (!s.values_of_keys) result.emplace_back(parameters / "v_proj", given, kv, s.qkv_bias);
+  if (s.own_addition) {
+    constexpr const char* kNames[] = {"linear_q_adapter_list", "linear_k_adapter_list",
+                                      "linear_v_adapter_list"};
+    for (size_t i = 0; i < result.size(); ++i) {
+      give_own_addition(parameters, kNames[i], *s.own_addition, result[i]);
+    }
+  }
   return result;
 }
 
@@ -174,7 +182,8 @@ Tensor SelfAttention::operator()(const Tensor& given, const Pass& pass, int64_t 
     queries = graph::slice(pairs, 3, 0, dim);
     gate = ops::sigmoid(graph::slice(pairs, 3, dim, 2 * dim));
   } else if (gate_) {
-    const Tensor all = ops::sigmoid((*gate_)(last_tokens(x, asked)));
+    const Tensor of_gate = (*gate_)(last_tokens(x, asked));
+    const Tensor all = shape_.softplus_gate ? ops::softplus(of_gate) : ops::sigmoid(of_gate);
     gate = graph::reshape(all, {batch, asked, shape_.heads, -1});
   }
   Tensor q = placed(in_heads(queries, shape_.heads, q_norm_), pass.query_table, q_norm_);
@@ -218,6 +227,7 @@ namespace {
 TokenMixer token_mixer(const Parameters& parameters, const LayerShape& shape) {
   if (shape.mamba && !shape.mamba_beside)
     return Mamba2(parameters / shape.mamba->name, *shape.mamba);
+  if (shape.griffin) return GriffinBlock(parameters / shape.griffin->name, *shape.griffin);
   if (shape.mamba1) return Mamba1(parameters / shape.mamba1->name, *shape.mamba1);
   if (shape.short_convolution) {
     return ShortConvolution(parameters / "conv", *shape.short_convolution);
@@ -248,6 +258,9 @@ DecoderLayer::DecoderLayer(const Parameters& parameters, const LayerShape& shape
   const bool mixes = shape.parts != LayerParts::kMlp, feeds = shape.parts != LayerParts::kMixer;
   if (mixes) mixer_.emplace(token_mixer(parameters, shape));
   if (mixes && shape.mamba_beside) beside_.emplace(parameters / shape.mamba->name, *shape.mamba);
+  if (shape.shared_transformer) {
+    shared_transformer_.emplace(parameters, *shape.shared_transformer);
+  }
   if (feeds) mlp_.emplace(feed_forward(parameters, shape));
   if (shape.shared_mlp) shared_mlp_.emplace(parameters / "shared_mlp", *shape.shared_mlp);
   const auto set = [&](bool is_there, std::optional<Norm>& norm, const std::string& name) {
@@ -302,7 +315,8 @@ Tensor DecoderLayer::fed_forward(const Tensor& x, const Pass& pass) const {
 
 Tensor DecoderLayer::updated(const Tensor& x, const Pass& pass, int64_t layer) const {
   const int64_t asked = pass.going_on(x);
-  const Tensor given = before_attention_ ? (*before_attention_)(x) : x;
+  const Tensor summed = shared_transformer_ ? ops::add(x, (*shared_transformer_)(x, pass)) : x;
+  const Tensor given = before_attention_ ? (*before_attention_)(summed) : summed;
   Tensor result = last_tokens(x, asked);
   const double of_mixed = shape_.drops_mixed ? shape_.dropout : 0;
   if (mixer_) result = added(result, mixed(given, pass, layer), after_attention_, of_mixed);

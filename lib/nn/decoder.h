@@ -14,6 +14,7 @@
 #include "lib/nn/dual_mlp.h"
 #include "lib/nn/gated_delta_net.h"
 #include "lib/nn/gated_mlp.h"
+#include "lib/nn/griffin_block.h"
 #include "lib/nn/kimi_delta_attention.h"
 #include "lib/nn/kv_cache.h"
 #include "lib/nn/latent_attention.h"
@@ -23,6 +24,7 @@
 #include "lib/nn/mamba2.h"
 #include "lib/nn/per_layer_input.h"
 #include "lib/nn/rope.h"
+#include "lib/nn/shared_transformer.h"
 #include "lib/nn/short_convolution.h"
 #include "lib/nn/sparse_mlp.h"
 
@@ -58,7 +60,7 @@ struct Pass {
   Tensor position;           // int32 [1] or [batch]: of the first token; 0 without a cache
   Tensor rope_table;         // of Rope::table
   Tensor query_table;        // of Rope::query_table
-  Tensor query_scale;        // of QueryTemperature, where there is no rotation; may be undefined
+  Tensor query_scale;        // of QueryTemperature, but where query_table has it; may be undefined
   const Rope* rope;          // null: no rotation
   KvCache* cache = nullptr;  // null: attend among the given tokens only
   Tensor segments;           // int32 [batch, tokens]: documents of a packed row; may be undefined
@@ -69,7 +71,9 @@ struct Pass {
   // Where a layer puts its keys and values for others, or finds another's
   // (AttentionShape::borrows); null: nowhere.
   KeysAndValues* attended = nullptr;
-  Tensor layer_input{};  // [batch, tokens, dim]: a layer's own of PerLayerEmbedding; or undefined
+  // [batch, tokens, dim]: a layer's own of PerLayerEmbedding, or what was embedded, of which layers
+  // with a SharedTransformer see all tokens; or undefined.
+  Tensor layer_input{};
   // A layer gives only so many of the last tokens, though all have keys and values or change a
   // state; 0: all. Then query_table, query_scale and layer_input are those of these, and
   // asked_position is the position of the first.
@@ -106,6 +110,9 @@ enum class QkNorm { kNone, kHeads, kEachHead, kWhole };
 struct AttentionShape {
   std::string name = "self_attn";  // of the layer, below which its parameters are
   int64_t hidden, heads, kv_heads, head_dim;
+  int64_t given = 0;  // how wide x is; 0: hidden, as what it gives
+  // Of q_proj, k_proj and v_proj, linear_q_adapter_list and so on; none: there are none (Zamba2).
+  std::optional<OwnAddition> own_addition{};
   bool qkv_bias = false, output_bias = false;
   bool fused = false;  // one product for q, k and v (Phi-3)
   std::string fused_name = "qkv_proj";
@@ -117,6 +124,7 @@ struct AttentionShape {
                        // by the sigmoid of (Qwen3.5)
   std::string gate = "";          // name of a layer that gives this in place of q_proj; "": none
   bool gates_heads = false;       // it gives one number for each head (LFM3)
+  bool softplus_gate = false;     // the softplus of what it gives, not the sigmoid (Laguna)
   std::string output = "o_proj";  // name of the output projection
   std::string output_norm = "";   // name of a norm of what it is given, as `norm`; "": none
   QkNorm qk_norm = QkNorm::kNone;
@@ -172,6 +180,9 @@ struct LayerShape {
   std::optional<ShortConvolutionShape> short_convolution{};  // in place of attention, as conv
   std::optional<Mamba1Shape> mamba1{};                       // in place of attention
   std::optional<Mamba2Shape> mamba{};                        // in place of attention
+  std::optional<GriffinBlockShape> griffin{};                // in place of attention
+  // What it gives is added to what the mixer, behind its norm, is given.
+  std::optional<SharedTransformerShape> shared_transformer{};
   bool mamba_beside = false;  // of attention, which is there, too: what both give is added
   GatedMlpShape mlp;
   std::optional<PlainMlpShape> plain_mlp{};             // in place of mlp
@@ -198,7 +209,7 @@ struct LayerShape {
 };
 
 using TokenMixer = std::variant<SelfAttention, LatentAttention, GatedDeltaNet, KimiDeltaAttention,
-                                ShortConvolution, Mamba1, Mamba2>;
+                                ShortConvolution, Mamba1, Mamba2, GriffinBlock>;
 using FeedForward = std::variant<GatedMlp, PlainMlp, SparseMlp, DualMlp>;
 
 // With attention or what is in its place: x + self_attn(x), then x + mlp(x), or, in parallel, x +
@@ -222,6 +233,7 @@ class DecoderLayer {
   LayerShape shape_;
   std::optional<TokenMixer> mixer_;
   std::optional<Mamba2> beside_;
+  std::optional<SharedTransformer> shared_transformer_;
   std::optional<FeedForward> mlp_;
   std::optional<GatedMlp> shared_mlp_;
   std::optional<Norm> before_attention_, after_attention_, before_mlp_, after_mlp_;

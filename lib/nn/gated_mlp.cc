@@ -22,6 +22,15 @@ Tensor above_cutoff(const Tensor& x, double cutoff) {
 
 }  // namespace
 
+void give_own_addition(const Parameters& place, const std::string& name, const OwnAddition& own,
+                       Linear& layer) {
+  const Parameters pair = place / name / str(own.number);
+  const int64_t out = layer.weight.dim(0), in = layer.weight.dim(1);
+  layer.addition =
+      LowRank{.a = (pair / "0").get_f32("weight", {own.rank, in}, Init::fan_in_uniform()),
+              .b = (pair / "1").get_f32("weight", {out, own.rank}, Init::fan_in_uniform())};
+}
+
 std::vector<Tensor> parts_of(const std::vector<Linear>& layers, const Tensor& x,
                              std::span<const int64_t> widths) {
   std::vector<Tensor> parts;
@@ -42,6 +51,10 @@ GatedMlp::GatedMlp(const Parameters& parameters, const GatedMlpShape& shape)
     : shape_(shape),
       gate_up_(gate_and_up(parameters, shape)),
       down_proj_(parameters / shape.down, shape.intermediate, shape.hidden, shape.bias) {
+  if (shape.own_addition) {
+    const std::string name = shape.gate_up + "_adapter_list";
+    give_own_addition(parameters, name, *shape.own_addition, gate_up_[0]);
+  }
   if (!shape.down_norm.empty()) {
     down_norm_.emplace(parameters / shape.down_norm, shape.intermediate, shape.norm);
   }

@@ -12,6 +12,11 @@
 
 namespace lumen::nn {
 
+// Adds `own` to what `layer` gives: "NAME.NUMBER.0" and "NAME.NUMBER.1" of this place, A [rank, in]
+// and B [out, rank] (Zamba2).
+void give_own_addition(const Parameters& place, const std::string& name, const OwnAddition& own,
+                       Linear& layer);
+
 // The values of all layers for x, in parts of these widths along the last axis: a layer gives one
 // part, or, if it is the only one, all of them.
 std::vector<Tensor> parts_of(const std::vector<Linear>& layers, const Tensor& x,
@@ -31,6 +36,8 @@ struct GatedMlpShape {
   std::optional<double> cutoff{};
   std::string down_norm = "";  // name of a norm of what down is given (BitNet); "": none
   NormShape norm{};            // the kind of that
+  // Of the layer of gate and up, gate_up_proj_adapter_list; none: there is none.
+  std::optional<OwnAddition> own_addition{};
 };
 
 // down_proj(activation(gate_proj(x)) · up_proj(x)), or with gate_up_proj, whose rows are those of

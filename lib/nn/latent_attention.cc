@@ -2,26 +2,12 @@
 
 #include <algorithm>
 
-#include "lib/kernels/attention.h"
 #include "lib/nn/decoder.h"
+#include "lib/nn/head_products.h"
 #include "lib/nn/training_scope.h"
 
 namespace lumen::nn {
 namespace {
-
-// x [batch, tokens, heads or 1, in] by the matrix [in, out] of each head → [batch, tokens, heads,
-// out]. Few tokens are multiplied one by one, so that each gets the bits that it would get alone.
-Tensor by_heads(const Tensor& x, const Tensor& matrices) {
-  const int64_t batch = x.dim(0), tokens = x.dim(1), heads = matrices.dim(0);
-  const int64_t rows = batch * tokens, in = matrices.dim(1), out = matrices.dim(2);
-  const Tensor of_heads = graph::permute(x, {2, 0, 1, 3});
-  const Tensor products =
-      rows <= kernels::kFewTokens
-          ? ops::matmul(graph::reshape(of_heads, {x.dim(2), rows, 1, in}),
-                        graph::reshape(matrices, {heads, 1, in, out}))
-          : ops::matmul(graph::reshape(of_heads, {x.dim(2), rows, in}), matrices);
-  return graph::permute(graph::reshape(products, {heads, batch, tokens, out}), {1, 2, 0, 3});
-}
 
 Tensor turned(const Tensor& matrices) {
   return graph::permute(matrices, {0, 2, 1});
@@ -167,7 +153,10 @@ Tensor LatentAttention::operator()(const Tensor& x, const Pass& pass, int64_t la
   const Tensor kv = kv_a_(x);
   const Tensor latents = kv_norm_(graph::slice(kv, 2, 0, shape_.rank));
   const Tensor r = graph::slice(kv, 2, shape_.rank, shape_.rank + shape_.rotary_dim);
-  const Tensor q = queries(last_tokens(x, asked));
+  Tensor q = queries(last_tokens(x, asked));
+  if (pass.query_scale.defined()) {
+    q = ops::mul(q, graph::reshape(pass.query_scale, {-1, asked, 1, 1}));
+  }
   const Tensor out =
       pass.cache ? attend_to_cache(q, r, latents, pass, layer) : attend(q, r, latents, pass);
   return o_proj_(graph::reshape(out, {batch, asked, shape_.heads * shape_.value_dim}));

@@ -35,6 +35,12 @@ struct LowRank {
   std::optional<Magnitudes> magnitudes = {};  // without: LoRA
 };
 
+// A low-rank addition that a model has of its own, not an adapter: the one of this number, A and B
+// of this rank.
+struct OwnAddition {
+  int64_t number = 0, rank = 0;
+};
+
 // `m` with what belongs to it for a layer of this weight, a constant. Computes the squares.
 Magnitudes magnitudes_of(const Tensor& m, const Tensor& weight, WeightOrder order);
 // The lengths [out] of the rows of `weight`: the m with which B = 0 changes nothing, not by a bit.

@@ -61,7 +61,8 @@ SparseMlp::SparseMlp(const Parameters& parameters, const SparseMlpShape& shape)
     shared_ = GatedMlp(shared, {.hidden = shape.hidden,
                                 .intermediate = shape.shared,
                                 .activation = Activation("silu"),
-                                .bias = shape.shared_bias});
+                                .bias = shape.shared_bias,
+                                .down_scale = shape.shared_scale});
   } else if (shape.shared > 0) {
     shared_ = PlainMlp(shared, {.hidden = shape.hidden,
                                 .intermediate = shape.shared,
@@ -157,7 +158,7 @@ Tensor SparseMlp::routed(const Tensor& x, const Tensor& logits) const {
 }
 
 Tensor SparseMlp::with_router(const Tensor& x, const Tensor& given, Tensor* router_logits) const {
-  const Tensor logits = router_(given);
+  const Tensor logits = ops::soft_cap(router_(given), shape_.choice.cap);
   if (router_logits != nullptr) *router_logits = logits;
   const Tensor in = to_latent_ ? (*to_latent_)(x) : x;
   Tensor y = routed(in, logits);

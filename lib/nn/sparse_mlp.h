@@ -22,6 +22,7 @@ struct ExpertChoice {
   // 2.2.2; V3, section 2.1.2).
   int64_t groups = 1, used_groups = 1, best = 1;
   double scale = 1;  // of all weights
+  double cap = 0;    // of the router's logits (ops::soft_cap); 0: none
   // Not 0: of the largest logit and of the largest but that, which choose two experts, the weight
   // is its probability among the logits that are not below it by more than 2 · jitter of the larger
   // of it and their own size (SparseMixer without its sampling, Liu et al. 2024, as Phi-3.5-MoE is
@@ -51,6 +52,7 @@ struct SparseMlpShape {
   int64_t shared = 0;  // hidden size of the shared expert; 0: there is none
   std::string shared_name = "shared_expert";
   bool shared_gate = true;   // what it gives is weighted by a router of its own
+  double shared_scale = 1;   // of what it gives
   bool shared_bias = false;  // of its gate, up and down, and of the layers around a latent
   ExpertChoice choice{};
   // Low-rank additions to experts are also chosen by the names of their matrices, like those to

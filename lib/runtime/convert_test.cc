@@ -264,9 +264,32 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
   CHECK(contains(refused("olmoe", {{"clip_qkv", 8}}),
                  "clip_qkv cannot be written as GGUF for olmoe, whose readers clip nothing"));
   for (const char* type : {"gptj", "opt", "helium", "cwm", "hyperclovax", "nanochat", "lfm3",
-                           "vaultgemma", "mellum", "granite_swa", "olmo_hybrid", "bamba"}) {
+                           "vaultgemma", "zamba2", "recurrent_gemma", "olmo_hybrid", "bamba"}) {
     CHECK(contains(refused(type, io::Json::object()),
                    "has no architecture of GGUF that Lumen knows"));
+  }
+  for (const auto& [type, keys, what] :
+       {std::tuple("mellum", io::Json{{"rope_local_base_freq", 5e5}},
+                   "another rope_theta of layers with a window"),
+        {"mellum", io::Json{{"mlp_only_layers", {0}}}, "layers without experts"},
+        {"mellum", io::Json{{"norm_topk_prob", false}}, "norm_topk_prob false"},
+        {"granite_swa", io::Json{{"layer_rope_theta", {0, 1e4, 5e5}}},
+         "layer_rope_theta with other bases than rope_theta"},
+        {"laguna",
+         io::Json{{"layer_types", {"full_attention", "full_attention", "sliding_attention"}}},
+         "other layers that see all than the first and every n-th"},
+        {"laguna", io::Json{{"moe_router_logit_softcapping", 2.0}}, "moe_router_logit_softcapping"},
+        {"hy_v3", io::Json{{"mlp_bias", true}}, "mlp_bias true"},
+        {"cohere2_moe", io::Json{{"shared_expert_combination_strategy", "sum"}},
+         "shared_expert_combination_strategy sum"},
+        {"cohere2_moe",
+         io::Json{{"prefix_dense_sliding_window_pattern", 2},
+                  {"layer_types", {"full_attention", "sliding_attention", "full_attention"}}},
+         "layers without experts, window and rotation"},
+        {"mistral4", io::Json{{"rope_interleaved", false}, {"rope_interleave", false}},
+         "rope_interleave false"}}) {
+    INFO(type << " " << keys.dump());
+    CHECK(contains(refused(type, keys), str(what, " cannot be written as GGUF for ")));
   }
   for (const char* key : {"attention_bias", "lm_head_bias"}) {
     CHECK(contains(refused("phimoe", {{key, false}}),

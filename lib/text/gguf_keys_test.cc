@@ -194,9 +194,9 @@ TEST_CASE("a split of words is found under the name that GGUF has for it") {
 }
 
 TEST_CASE("every name that is written is read as the same split") {
-  for (const char* name :
-       {"gpt-2", "smollm", "llama-bpe", "qwen2", "tekken", "gpt-4o", "deepseek-llm", "tiny_aya",
-        "kimi-k2", "youtu", "exaone-moe", "afmoe", "jais-2", "superbpe", "laguna"}) {
+  for (const char* name : {"gpt-2", "smollm", "llama-bpe", "qwen2", "tekken", "gpt-4o",
+                           "deepseek-llm", "tiny_aya", "kimi-k2", "youtu", "exaone-moe", "afmoe",
+                           "jais-2", "superbpe", "laguna", "ufakzeka", "spark2_5"}) {
     const GgufPreTokenizer pre = gguf_pre_tokenizer(name);
     CHECK(gguf_pre_tokenizer_name(*pre.split, pre.ignore_merges) == name);
   }

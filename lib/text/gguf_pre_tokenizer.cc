@@ -52,10 +52,10 @@ std::string cased_words(const std::string& ending, const std::string& number,
 }
 const std::string kO200k = cased_words(kEndings + "?", R"(\p{N}{1,3})");
 
-const std::string kDeepseekV3 =
+const std::string kDeepseekWords =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
-    R"(| ?[\p{P}\p{S}]+[\r\n]*)" +
-    kSpaceTail;
+    R"(| ?[\p{P}\p{S}]+)";
+const std::string kDeepseekV3 = kDeepseekWords + R"([\r\n]*)" + kSpaceTail;
 const std::string kCjk = R"([一-龥぀-ゟ゠-ヿ]+)";
 const std::string kCjkHangul = R"([一-龥ࠀ-一가-퟿]+)";
 
@@ -111,6 +111,8 @@ const std::vector<Family>& families() {
        {"qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan", "grok-2", "solar-open",
         "kormo", "f2llmv2"}},
       {{kEndings + "|" + kWordsAndDigits + "{1,3}" + kOther + kSpaceHalves}, {"jais-2"}},
+      // Without endings of English, so that Turkish ones stay whole.
+      {{kWordsAndDigits + kOther + kSpaceTail}, {"ufakzeka"}},
       {{kQwen35}, {"qwen35"}},
       {{cased_words("", R"(\p{N})")}, {"tekken"}, true, true},
       {{kO200k}, {"gpt-4o", "llama4", "kanana2", "minimax-m2", "talkie"}},
@@ -133,6 +135,9 @@ const std::vector<Family>& families() {
       {{R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kCjkHangul, R"(\p{N})"}, {"deepseek-coder"}},
       {{R"(\p{N}{1,3})", kCjk, kDeepseekV3},
        {"deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"}},
+      // Digits and line ends are words of their own.
+      {{R"(\p{N}{1,3})", kCjk, kDeepseekWords + R"(|[\r\n]|\s+(?!\S)|\s+)", R"(\p{N})"},
+       {"spark2_5"}},
       {{R"([\p{P}$+<=>^~|`]+)", kGpt2, "[0-9][0-9][0-9]"}, {"falcon"}},
       {{R"( ?[^(\s|.,!?…。，、।۔،)]+)"}, {"bloom", "poro-chat", "gpt3-finnish"}},
       {{R"( ?[^(\s|.,!?…。，、।۔،)]+)", R"(\p{N})"}, {"viking"}},

@@ -15,7 +15,8 @@ constexpr std::string_view kRouter = ".block_sparse_moe.router.",
 constexpr std::string_view kGate = ".block_sparse_moe.gate.";
 
 bool has_nested_router(const io::Json& model_config) {
-  return io::get_string(model_config, "model_type", "").starts_with("granitemoe");
+  const std::string type = io::get_string(model_config, "model_type", "");
+  return type.starts_with("granitemoe") && type != "granitemoe_swa";
 }
 
 }  // namespace

@@ -374,7 +374,9 @@ constexpr std::string_view kGateLayer = ".shared_mlp.gate_proj.", kUpLayer = ".s
                            kOutput = ".shared_mlp.output_linear.";
 
 bool has_shared_layers(const io::Json& model_config) {
-  return type_of(model_config).starts_with("granitemoe") && io::expert_count(model_config) > 0;
+  const std::string type = type_of(model_config);
+  return type.starts_with("granitemoe") && type != "granitemoe_swa" &&
+         io::expert_count(model_config) > 0;
 }
 
 // `name` with `to` in the place of `from`, "" if that is not in it.

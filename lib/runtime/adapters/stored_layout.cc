@@ -110,8 +110,8 @@ bool to_hugging_face(NamedArrays& tensors, io::Json& config) {
 
 namespace {
 
-// The rotary settings of Gemma 4, LFM3 and Mellum as transformers reads them: of each kind of
-// layers. Those of an Apertus without scaling, which it takes for Llama 3's if nothing is said.
+// The rotary settings of Gemma 4, LFM3, Mellum and Laguna as transformers reads them: of each kind
+// of layers. Those of an Apertus without scaling, which it takes for Llama 3's if nothing is said.
 // What Phi-3.5-MoE multiplies cos and sin by under its own names.
 void nest_rope_parameters(io::Json& config) {
   const std::string type = io::get_string(config, "model_type", "");
@@ -124,14 +124,21 @@ void nest_rope_parameters(io::Json& config) {
     config["rope_parameters"] = {{"rope_type", "default"},
                                  {"rope_theta", io::Json(config["rope_theta"])}};
   }
-  if (!type.starts_with("gemma4") && type != "lfm3" && type != "mellum") return;
+  const bool is_laguna = type == "laguna";
+  if (!type.starts_with("gemma4") && type != "lfm3" && type != "mellum" && !is_laguna) return;
   io::Json global = config["rope_scaling"];
   if (!global.is_object()) global = {{"rope_type", "default"}};
   global["rope_theta"] = io::Json(config["rope_theta"]);
-  const io::Json local = {{"rope_type", "default"},
-                          {"rope_theta", io::Json(config["rope_local_base_freq"])}};
+  io::Json local = {{"rope_type", "default"},
+                    {"rope_theta", io::Json(config["rope_local_base_freq"])}};
+  if (is_laguna) {
+    global["partial_rotary_factor"] = io::get_number(config, "partial_rotary_factor", 0, 1, 1);
+    local["partial_rotary_factor"] = io::get_number(config, "local_rotary_factor", 0, 1, 1);
+  }
   config["rope_parameters"] = {{"full_attention", global}, {"sliding_attention", local}};
   for (const char* key : {"rope_scaling", "rope_theta", "rope_local_base_freq"}) config.erase(key);
+  if (!is_laguna) return;
+  for (const char* key : {"partial_rotary_factor", "local_rotary_factor"}) config.erase(key);
 }
 
 // The language model of Qwen-VL alone is what transformers has by another name.

@@ -474,8 +474,10 @@ TEST_CASE("GGUF files of LFM2 call the epsilon of its norms as llama.cpp does") 
   }
 }
 
-TEST_CASE("families that GGUF does not have keep logits and rotations in directories") {
-  for (const char* type : {"nanochat", "lfm3", "vaultgemma", "mellum", "granite_swa"}) {
+TEST_CASE("families keep logits and rotations in directories") {
+  for (const char* type :
+       {"nanochat", "lfm3", "vaultgemma", "mellum", "granite_swa", "granitemoe_swa", "laguna",
+        "hy_v3", "cohere2_moe", "mistral4", "zamba2", "recurrent_gemma"}) {
     INFO(type);
     const models::ModelDef& def = models::find_model_def({{"model_type", type}});
     const std::string directory =
@@ -484,7 +486,8 @@ TEST_CASE("families that GGUF does not have keep logits and rotations in directo
     CHECK(relative_error(logits(again), logits(directory)) < 1e-6);
     io::Json config = tiny_config(type);
     erase_added_keys(config);
-    const bool by_type = type == std::string_view("lfm3") || type == std::string_view("mellum");
+    const std::string_view name = type;
+    const bool by_type = name == "lfm3" || name == "mellum" || name == "laguna";
     REQUIRE(config.contains("rope_parameters") == by_type);
     if (!by_type) continue;
     CHECK(config["rope_parameters"]["full_attention"]["rope_theta"] == 1e6);

@@ -31,9 +31,9 @@ inline constexpr const char* kTurnTemplate =
 
 // Whether GGUF has no architecture for models of this type.
 inline bool is_unknown_to_gguf(std::string_view type) {
-  constexpr std::string_view kTypes[] = {"gptj",     "opt",         "helium",      "cwm",
-                                         "lfm3",     "hyperclovax", "mellum",      "granite_swa",
-                                         "nanochat", "vaultgemma",  "olmo_hybrid", "bamba"};
+  constexpr std::string_view kTypes[] = {
+      "gptj",       "opt",         "helium",      "cwm",   "lfm3",   "nanochat",
+      "vaultgemma", "olmo_hybrid", "hyperclovax", "bamba", "zamba2", "recurrent_gemma"};
   return std::find(std::begin(kTypes), std::end(kTypes), type) != std::end(kTypes);
 }
 
@@ -107,6 +107,12 @@ inline void make_sayable(io::Json& config) {
     for (const char* key : {"mamba_proj_bias", "time_step_limit", "linear_inputs_apart"}) {
       config.erase(key);
     }
+  } else if (type == "laguna") {
+    for (int64_t i = 0; i < layers; ++i) {
+      config["layer_types"][static_cast<size_t>(i)] =
+          i % 4 == 0 ? "full_attention" : "sliding_attention";
+    }
+    for (const char* key : {"attention_bias", "moe_router_logit_softcapping"}) config.erase(key);
   } else if (config.contains("layer_types") && type != "ministral" && !type.starts_with("qwen")) {
     const int64_t period = type == "gemma3_text"                   ? 6
                            : type == "gemma2" || type == "gpt_oss" ? 2
@@ -194,6 +200,20 @@ inline void make_sayable(io::Json& config) {
     }
   }
   if (type == "gpt_oss") config["swiglu_limit"] = 7;
+  if (type.ends_with("_swa")) config["layer_rope_theta"] = {0, 1e4, 1e4};
+  if (type == "mellum") {
+    config.update({{"norm_topk_prob", true},
+                   {"mlp_only_layers", io::Json::array()},
+                   {"rope_local_base_freq", config["rope_theta"]}});
+    config.erase("mlp_layer_types");
+  }
+  if (type == "hy_v3") {
+    for (const char* key : {"attention_bias", "mlp_bias"}) config.erase(key);
+  }
+  if (type == "cohere2_moe") {
+    config.update({{"shared_expert_combination_strategy", "average"},
+                   {"prefix_dense_sliding_window_pattern", 1}});
+  }
   if (config.contains("kv_lora_rank")) {
     for (const char* key : {"attention_bias", "rope_interleave"}) config.erase(key);
     if (io::find_value(config, "q_lora_rank") == nullptr) config["q_lora_rank"] = 10;
