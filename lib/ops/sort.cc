@@ -1,4 +1,5 @@
 // Order: where the largest are, and all of them in a row.
+#include <algorithm>
 
 #include "lib/base/error.h"
 #include "lib/kernels/select.h"
@@ -217,19 +218,20 @@ Found topk(const Tensor& x, int64_t k, int axis, bool largest) {
 Tensor nonzero(const Tensor& x) {
   const Array flags = to_bool(x).eval();
   const auto values = flags.as<bool>();
-  std::vector<int64_t> found;
-  const Strides strides = contiguous_strides(x.shape());
-  int64_t count = 0;
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (!values[i]) continue;
-    ++count;
-    auto rest = static_cast<int64_t>(i);
-    for (int axis = 0; axis < x.rank(); ++axis) {
-      found.push_back(rest / strides[static_cast<size_t>(axis)]);
-      rest %= strides[static_cast<size_t>(axis)];
-    }
+  const int rank = x.rank();
+  int64_t left = std::count(values.begin(), values.end(), true);
+  Array found = Array::uninitialized(DType::kI64, {left, int64_t{rank}});
+  if (rank == 0) return graph::constant(found);
+  int64_t place[Shape::kMaxRank] = {};
+  int64_t* to = found.as_mutable<int64_t>().data();
+  // Each place is written, and stays where the flag is set: there is room while some are left.
+  for (size_t i = 0; left > 0; ++i) {
+    std::copy_n(place, rank, to);
+    to += values[i] ? rank : 0;
+    left -= values[i] ? 1 : 0;
+    for (int axis = rank - 1; ++place[axis] == x.dim(axis) && axis > 0; --axis) place[axis] = 0;
   }
-  return graph::constant(Array::from<int64_t>(found, {count, int64_t{x.rank()}}));
+  return graph::constant(found);
 }
 
 Tensor bincount(const Tensor& x, int64_t min_length) {
@@ -248,7 +250,8 @@ Tensor bincount(const Tensor& x, int64_t min_length) {
     length = std::max(length, value + 1);
   }
   Array counts = Array::zeros(DType::kI64, {length});
-  for (int64_t value : values) ++counts.as_mutable<int64_t>()[static_cast<size_t>(value)];
+  const auto count = counts.as_mutable<int64_t>();
+  for (int64_t value : values) ++count[static_cast<size_t>(value)];
   return graph::constant(counts);
 }
 
