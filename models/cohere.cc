@@ -93,6 +93,8 @@ std::vector<io::Json> tiny_configs() {
                   {"prefix_dense_sliding_window_pattern", 1},
                   {"num_hidden_layers", 3},
                   {"layer_types", {"full_attention", "sliding_attention", "full_attention"}},
+                  {"head_dim", 8},
+                  {"first_k_dense_replace", 1},
                   {"mlp_only_layers", {0}},
                   {"num_experts", 4},
                   {"num_experts_per_tok", 2},

@@ -235,7 +235,17 @@ TEST_CASE("attention's dropout is for training, and drawn again where layers are
     };
     const auto kept = train(false);
     CHECK(kept[0] != plain);
-    CHECK(train(true) == kept);
+    const auto again = train(true);
+    if (def->name != "zamba2") {
+      CHECK(again == kept);
+      continue;
+    }
+    // Gradients of weights that layers share are added up in another order.
+    CHECK(again[0] == kept[0]);
+    REQUIRE(again.size() == kept.size());
+    for (size_t i = 1; i < kept.size(); ++i) {
+      CHECK(testing::relative_error(again[i], kept[i]) < 1e-6);
+    }
   }
 }
 

@@ -377,14 +377,14 @@ constexpr auto kHyV3 = std::to_array<Renaming>({
     {"ffn_up_shexp", "mlp.shared_mlp.up_proj"},
     {"ffn_down_shexp", "mlp.shared_mlp.down_proj"},
 });
-// With experts; gate and up of what all tokens go through are one tensor.
-constexpr Renaming kGraniteSwa[] = {{"attn_sinks.weight", "self_attn.sinks"},
-                                    {"ffn_gate_inp", "block_sparse_moe.router"},
-                                    {"ffn_gate_exps", "block_sparse_moe.experts.*.gate_proj"},
-                                    {"ffn_up_exps", "block_sparse_moe.experts.*.up_proj"},
-                                    {"ffn_down_exps", "block_sparse_moe.experts.*.down_proj"},
-                                    {"ffn_up_shexp", "shared_mlp.input_linear"},
-                                    {"ffn_down_shexp", "shared_mlp.output_linear"}};
+// With experts.
+constexpr Renaming kGraniteSwa[] = {
+    {"attn_sinks.weight", "self_attn.sinks"},
+    {"ffn_gate_inp", "block_sparse_moe.router"},
+    {"ffn_gate_exps", "block_sparse_moe.experts.*.gate_proj"},
+    {"ffn_up_exps", "block_sparse_moe.experts.*.up_proj"},
+    {"ffn_down_exps", "block_sparse_moe.experts.*.down_proj"},
+};
 constexpr auto kAfmoe = both(kAfmoeOwn, kSharedExperts);
 constexpr auto kErnieMoe = both(kStatics, kSharedExperts);
 

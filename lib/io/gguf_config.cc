@@ -216,9 +216,12 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
   const std::pair<const char*, int64_t> integers[] = {
       {"context_length", get_int(config, "max_position_embeddings", 1, limits::kContext)},
       {"embedding_length", get_int(config, "hidden_size", 1, limits::kDim)},
-      {"block_count", get_int(config, "num_hidden_layers", 1, limits::kLayers)},
-      {kQueryHeads, attends ? get_int(config, "num_attention_heads", 1, limits::kHeads) : 0}};
+      {"block_count", get_int(config, "num_hidden_layers", 1, limits::kLayers)}};
   for (const auto& [key, value] : integers) keys.integer(key, value);
+  if (form != LayerKeys::kQueries) {
+    keys.integer(kQueryHeads,
+                 attends ? get_int(config, "num_attention_heads", 1, limits::kHeads) : 0);
+  }
   if (attends) {
     keys.integer("attention.key_length", key_dim);
     keys.integer("attention.value_length", value_dim);

@@ -203,6 +203,8 @@ void write_mistral4(const Json& config, const KeyWriter& keys) {
   const Json* scaling = find_value(config, "rope_scaling");
   if (scaling == nullptr || find_value(*scaling, kQueryBeta) == nullptr) return;
   keys.number(kQueryScale, get_number(*scaling, kQueryBeta, 0, 1e6));
+  keys.integer(kQueryScaleLength,
+               get_int(*scaling, "original_max_position_embeddings", 1, limits::kContext));
 }
 
 // Layers without heads of keys have Kimi Delta Attention.

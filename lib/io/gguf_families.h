@@ -138,6 +138,8 @@ inline constexpr const char *kLocalTheta = "rope.freq_base_swa",
 // How queries of long texts are scaled: the factor, and what a config calls it.
 inline constexpr const char *kQueryScale = "attention.temperature_scale",
                             *kQueryBeta = "llama_4_scaling_beta";
+// … and from how many positions on.
+inline constexpr const char* kQueryScaleLength = "attention.temperature_length";
 // 0.1 · mscale_all_dim of yarn; mscale is the same, so that cos and sin are not multiplied.
 inline constexpr const char* kYarnMultiplier = "rope.scaling.yarn_log_multiplier";
 

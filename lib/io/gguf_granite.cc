@@ -142,7 +142,7 @@ void read_granite_swa(const ArchitectureKeys& keys, Json& config) {
   if (expert_count(keys) == 0) return;
   config["model_type"] = "granitemoe_swa";
   read_experts(keys, "num_local_experts", config);
-  config["shared_intermediate_size"] = read_shared_length(keys);
+  config["shared_intermediate_size"] = 0;
 }
 
 void write_granite_swa(const Json& config, const KeyWriter& keys) {
@@ -156,6 +156,12 @@ void write_granite_swa(const Json& config, const KeyWriter& keys) {
       }
       rotates.push_back(own != 0);
     }
+  }
+  if (get_int(config, "shared_intermediate_size", 0, limits::kDim, 0) > 0) {
+    fail(
+        ErrorKind::kUnsupported,
+        "shared_intermediate_size: what all tokens go through beside the experts cannot be written "
+        "as GGUF for granite_swa by Lumen; a Hugging Face directory keeps it");
   }
   write_multipliers(config, keys);
   keys.integer(kWindow, get_int(config, "sliding_window", 1, limits::kContext));

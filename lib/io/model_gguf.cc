@@ -119,13 +119,13 @@ Array usual_shape(const GgufTensor& tensor, std::string_view architecture, Array
   const bool has_them = architecture == "command-r" || architecture == "stablelm";
   const bool of_heads =
       has_them && (name.ends_with(".attn_q_norm.weight") || name.ends_with(".attn_k_norm.weight"));
-  const bool is_vector = (name.ends_with(".bias") && !of_experts) ||
-                         (name.ends_with("_norm.weight") && !of_heads) ||
-                         name.ends_with("_norm_1.weight") || name.ends_with("_norm_2.weight") ||
-                         name.ends_with("_sinks.weight") || name.starts_with("rope_f") ||
-                         name.ends_with(".layer_output_scale.weight") ||
-                         name.ends_with(".altup_correct_scale.weight") ||
-                         name.ends_with(".ffn_norm") || name.ends_with(".scale");
+  const bool is_vector =
+      (name.ends_with(".bias") && !of_experts) || (name.ends_with("_norm.weight") && !of_heads) ||
+      name.ends_with("_norm_1.weight") || name.ends_with("_norm_2.weight") ||
+      name.ends_with("_sinks.weight") || name.starts_with("rope_f") ||
+      name.ends_with(".layer_output_scale.weight") ||
+      name.ends_with(".altup_correct_scale.weight") || name.ends_with(".exp_probs_b") ||
+      name.ends_with(".ffn_norm") || name.ends_with(".scale");
   const int64_t columns = shape[-1], rows = shape.elements() / columns;
   if (architecture == "ernie4_5-moe" && name.ends_with(".exp_probs_b.bias")) {
     return array.reshaped({1, shape.elements()});

@@ -111,7 +111,9 @@ void declare(CommandLine& line, ConvertOptions& options) {
   matters_to(kConvert | kConvertAdapter);
   std::vector<std::string> types;
   for (const GgufFileType& type : gguf_file_types()) types.emplace_back(type.name);
-  line.add(choice_field("type", "of matrices (f16; GGUF: as is)", options.type, types));
+  line.add(choice_field("type",
+                        "of matrices, such as q4_k_m; --list-archs names all (f16; GGUF: as is)",
+                        options.type, types));
   matters_to(kConvert);
   line.add(path_field("lora", "ADAPTER", "work a LoRA adapter (PEFT, MLX, GGUF) into the weights",
                       options.lora));

@@ -595,7 +595,7 @@ TEST_CASE("an adapter with layers that the model lacks is refused by the names o
                          {"model.layers.77.mlp.up_proj.lora_B.weight", counting({128, 4})}});
   const std::string model = lumen::testing::source_path("testdata/models/random-spm.gguf");
   LoadOptions options;
-  options.lora = place;
+  options.lora = {place};
   const std::string why =
       refusal(ErrorKind::kMismatch, [&] { LanguageModel::load(io::open_model(model), options); });
   CHECK(contains(why, "random-spm.gguf: adapter " + place +
@@ -652,7 +652,7 @@ TEST_CASE("a model with an adapter is told from the same with another scale or o
     const io::Json config = {{"peft_type", "LORA"}, {"r", 2}, {"lora_alpha", alpha}};
     io::write_file_atomically(place + "/adapter_config.json", config.dump());
     LoadOptions options;
-    options.lora = place;
+    options.lora = {place};
     options.allow_nonfinite = nonfinite_is_fine;
     return LanguageModel::load(files, options)->fingerprint();
   };

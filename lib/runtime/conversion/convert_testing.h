@@ -47,6 +47,7 @@ inline io::Json tiny_config(std::string_view type) {
 // Gives the layers the windows and rotations that all GGUF files of the architecture have.
 inline void make_sayable(io::Json& config) {
   const std::string type = io::get_string(config, "model_type");
+  if (is_unknown_to_gguf(type)) return;
   const int64_t layers = io::get_int(config, "num_hidden_layers", 1, 100);
   if (config.contains("linear_num_key_heads")) {
     for (const char* key : {"attention_bias", "linear_heads_tiled", "linear_inputs_apart"}) {
@@ -200,7 +201,10 @@ inline void make_sayable(io::Json& config) {
     }
   }
   if (type == "gpt_oss") config["swiglu_limit"] = 7;
-  if (type.ends_with("_swa")) config["layer_rope_theta"] = {0, 1e4, 1e4};
+  if (type.ends_with("_swa")) {
+    config["layer_rope_theta"] = {0, 1e4, 1e4};
+    config.erase("shared_intermediate_size");
+  }
   if (type == "mellum") {
     config.update({{"norm_topk_prob", true},
                    {"mlp_only_layers", io::Json::array()},
@@ -291,7 +295,7 @@ inline void check_same_data(const io::GgufFile& got, const io::GgufFile& want) {
 // Of the last of 40 tokens, with an adapter or without.
 inline std::vector<float> logits(const std::string& path, const std::string& adapter = "") {
   LoadOptions options;
-  options.lora = adapter;
+  if (!adapter.empty()) options.lora = {adapter};
   options.kv_type = DType::kF32;
   options.threads = 1;
   const auto model = LanguageModel::load(io::open_model(path), options);

@@ -344,12 +344,6 @@ class TensorTypes {
              " already, and rounding it again adds to its error: convert the original, ",
              "or say --allow-requantize");
       }
-      const bool is_written = tensor.has_addition || !tensor.multipliers.empty() || from != to;
-      if (is_written && is_quantized(to) && to != DType::kQ8_0 && !kernels::can_quantize(to)) {
-        fail(ErrorKind::kUnsupported, quoted(files.path), ": tensor ", quoted(tensor.target),
-             ", which the adapter changes, is ", name(to),
-             ", which Lumen does not write: name another --type, with --allow-requantize");
-      }
     }
   }
 

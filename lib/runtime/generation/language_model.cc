@@ -238,7 +238,7 @@ void Decoder::make_model(const io::Json& config, const LoadOptions& options,
                          std::optional<LoraAdapter> adapter) {
   config_ = config;
   if (adapter) {
-    with_context(join(adapter_names(options), ", "), [&] {
+    with_context(join(options.lora, ", "), [&] {
       if (!options.allow_nonfinite) require_finite(adapter->tensors, pool_);
       apply_adapter(*adapter, config_, tensors_);
     });

@@ -2,6 +2,7 @@
 
 #include <CLI/App.hpp>
 #include <algorithm>
+#include <cctype>
 
 #include "lib/base/check.h"
 #include "lib/base/error.h"
@@ -56,6 +57,18 @@ std::vector<std::string> spellings(const CLI::Option& option) {
 
 std::string value_name(const CLI::Option& option) {
   return is_switch(option) ? "" : option.get_type_name();
+}
+
+// For a line of help: of more choices than fit what they are choices of, "TYPE".
+std::string short_value_name(const CLI::Option& option) {
+  constexpr size_t kMost = 40;
+  std::string name = value_name(option);
+  if (name.size() <= kMost) return name;
+  name = option.get_lnames().front();
+  std::ranges::transform(name, name.begin(), [](char c) {
+    return c == '-' ? '_' : static_cast<char>(std::toupper(c));
+  });
+  return name;
 }
 
 bool takes_path(const std::string& value) {
@@ -220,7 +233,7 @@ std::string help_text(const CLI::App& app) {
       if (option->get_group() != group) continue;
       std::string left = option->get_snames().empty() ? "      " : "  ";
       left += join(spellings(*option), ", ");
-      if (!is_switch(*option)) left += " " + value_name(*option);
+      if (!is_switch(*option)) left += " " + short_value_name(*option);
       append_padded(out, left, kColumn);
       out += option->get_description() + "\n";
     }

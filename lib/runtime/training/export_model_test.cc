@@ -179,7 +179,7 @@ TEST_CASE(
   };
   const auto logits = [](const std::string& model, const std::string& lora) {
     LoadOptions options;
-    options.lora = lora;
+    if (!lora.empty()) options.lora = {lora};
     options.kv_type = DType::kF32;
     const std::vector<int32_t> ids = {3, 1, 4, 1, 5};
     const Array all = LanguageModel::load(io::open_model(model), options)->logits(ids);
