@@ -138,7 +138,7 @@ std::vector<io::Json> tiny_configs() {
                   {"scale_emb", 12},
                   {"scale_depth", 1.4},
                   {"dim_model_base", 256}});
-  return {base, grouped, v3, unweighted, glm, mistral, youtu, minicpm};
+  return {base, grouped, v3, unweighted, glm, youtu, minicpm, mistral};
 }
 
 constexpr std::string_view kModelTypes[] = {"deepseek_v2", "deepseek_v3", "glm4_moe_lite",

@@ -36,6 +36,7 @@ std::vector<io::Json> tiny_configs() {
                                                {"rope_theta", 1e6}});
   io::Json biased = base;
   biased.update({{"n_shared_experts", 2},
+                 {"first_k_dense_replace", 0},
                  {"mlp_only_layers", io::Json::array()},
                  {"attention_bias", true},
                  {"mlp_bias", true},

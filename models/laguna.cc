@@ -89,6 +89,7 @@ std::vector<io::Json> tiny_configs() {
   whole.erase("num_attention_heads_per_layer");
   whole.update({{"gating", "per-element"},
                 {"layer_types", {"full_attention", "full_attention", "full_attention"}},
+                {"first_k_dense_replace", 2},
                 {"mlp_only_layers", {0, 1}},
                 {"moe_router_logit_softcapping", 1.5},
                 {"attention_bias", true},

@@ -252,7 +252,7 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
   if (const Json* found = find_value(config, "rope_scaling")) {
     Json scaling = *found;
     // Of which readers have another idea.
-    if (latent) scaling.erase("attention_factor");
+    if (name == "deepseek2" || name == "mistral4") scaling.erase("attention_factor");
     write_rope_scaling(scaling, name == "gpt-oss", keys);
   }
   write_family_keys(name, config, keys);

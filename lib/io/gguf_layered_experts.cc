@@ -42,6 +42,7 @@ void read_hy_v3(const ArchitectureKeys& keys, Json& config) {
     fail(ErrorKind::kUnsupported, "hy_v3.", kNormalized,
          " false is not supported: weights of experts add up to 1");
   }
+  config["first_k_dense_replace"] = dense.size();
   config["mlp_only_layers"] = std::move(dense);
   set_mlp_types(config);
 }
@@ -102,7 +103,7 @@ void read_laguna(const ArchitectureKeys& keys, Json& config) {
   config["gating"] =
       keys.rows_of("blk.0.attn_gate.weight", heads[0]) == heads[0] ? "per-head" : "per-element";
   say_rotary_factor(config);
-  read_dense_layers(keys, config);
+  config["first_k_dense_replace"] = read_dense_layers(keys, config);
   set_mlp_types(config);
   read_experts(keys, "num_experts", config);
   config["moe_intermediate_size"] = keys.integer(kExpertLength, limits::kDim);
@@ -176,7 +177,7 @@ void read_cohere2moe(const ArchitectureKeys& keys, Json& config) {
   config["prefix_dense_intermediate_size"] = Json(config["intermediate_size"]);
   config["intermediate_size"] = keys.integer(kExpertLength, limits::kDim);
   config["prefix_dense_sliding_window_pattern"] = 1;
-  read_dense_layers(keys, config);
+  config["first_k_dense_replace"] = read_dense_layers(keys, config);
   set_mlp_types(config);
   read_experts(keys, "num_experts", config);
   config["num_shared_experts"] = keys.integer_or(0, kSharedCount, limits::kExperts);
