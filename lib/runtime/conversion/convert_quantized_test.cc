@@ -144,8 +144,11 @@ TEST_CASE("quantised files compute nearly the same, from a directory and from GG
     int number;
     double error;  // of the logits of random weights, which nothing averages
   };
-  for (const Case& test : {Case{"q8_0", 7, 0.04}, Case{"q6_k", 18, 0.095}, Case{"q5_k_m", 17, 0.16},
-                           Case{"q4_k_m", 15, 0.31}, Case{"q4_0", 2, 0.36}}) {
+  for (const Case& test :
+       {Case{"q8_0", 7, 0.04}, Case{"q6_k", 18, 0.095}, Case{"q5_k_m", 17, 0.16},
+        Case{"q5_1", 9, 0.17}, Case{"q4_k_m", 15, 0.31}, Case{"q4_k_s", 14, 0.29},
+        Case{"q4_0", 2, 0.36}, Case{"iq4_xs", 30, 0.34}, Case{"iq4_nl", 25, 0.34},
+        Case{"q3_k_m", 12, 0.46}, Case{"q2_k", 10, 0.78}}) {
     INFO(test.type);
     const std::string gguf = quantized_file(directory, test.type);
     CHECK(relative_error(logits(gguf), want) < test.error);
