@@ -65,18 +65,40 @@ constexpr Renaming kGlm4[] = {{"post_attention_norm", "post_self_attn_layernorm"
                               {"post_ffw_norm", "post_mlp_layernorm"},
                               {"ffn_up", "mlp.gate_up_proj"}};
 constexpr std::span kGlm = std::span(kGlm4).last(1);
-constexpr auto kHunyuan = std::to_array<Renaming>({
-    {"attn_q_norm", "self_attn.query_layernorm"},
-    {"attn_k_norm", "self_attn.key_layernorm"},
-    {"ffn_gate_inp", "mlp.gate.wg"},
+template <size_t N, size_t M>
+constexpr std::array<Renaming, N + M> both(const std::array<Renaming, N>& first,
+                                           const std::array<Renaming, M>& second) {
+  std::array<Renaming, N + M> all;
+  std::copy(second.begin(), second.end(), std::copy(first.begin(), first.end(), all.begin()));
+  return all;
+}
+
+// Experts, and what every token goes through beside them.
+constexpr auto kExpertMatrices = std::to_array<Renaming>({
     {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
     {"ffn_up_exps", "mlp.experts.*.up_proj"},
     {"ffn_down_exps", "mlp.experts.*.down_proj"},
+});
+constexpr auto kRouter = std::to_array<Renaming>({{"ffn_gate_inp", "mlp.gate"}});
+constexpr auto kMoe = both(kRouter, kExpertMatrices);  // without a shared expert
+constexpr auto kSharedMatrices = std::to_array<Renaming>({
     {"ffn_gate_shexp", "mlp.shared_mlp.gate_proj"},
     {"ffn_up_shexp", "mlp.shared_mlp.up_proj"},
     {"ffn_down_shexp", "mlp.shared_mlp.down_proj"},
 });
-constexpr std::span kHunyuanDense = std::span(kHunyuan).first(2);
+constexpr auto kSharedExpert = std::to_array<Renaming>({
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+});
+
+constexpr auto kHunyuanOwn = std::to_array<Renaming>({
+    {"attn_q_norm", "self_attn.query_layernorm"},
+    {"attn_k_norm", "self_attn.key_layernorm"},
+    {"ffn_gate_inp", "mlp.gate.wg"},
+});
+constexpr auto kHunyuan = both(both(kHunyuanOwn, kExpertMatrices), kSharedMatrices);
+constexpr std::span kHunyuanDense = std::span(kHunyuanOwn).first(2);
 constexpr Renaming kGpt2[] = {{"attn_norm", "ln_1"},          {"attn_qkv", "attn.c_attn"},
                               {"attn_output", "attn.c_proj"}, {"ffn_norm", "ln_2"},
                               {"ffn_up", "mlp.c_fc"},         {"ffn_down", "mlp.c_proj"}};
@@ -142,17 +164,9 @@ constexpr auto kMinimax = std::to_array<Renaming>({
     {"exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias"},
 });
 constexpr std::span kMixtral = std::span(kMinimax).first(4);  // without corrections
-constexpr auto kQwen2Moe = std::to_array<Renaming>({
-    {"ffn_gate_inp", "mlp.gate"},
-    {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
-    {"ffn_up_exps", "mlp.experts.*.up_proj"},
-    {"ffn_down_exps", "mlp.experts.*.down_proj"},
-    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
-    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
-    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
-    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
-});
-constexpr std::span kMoe = std::span(kQwen2Moe).first(4);  // without a shared expert
+constexpr auto kSharedGate =
+    std::to_array<Renaming>({{"ffn_gate_inp_shexp", "mlp.shared_expert_gate"}});
+constexpr auto kQwen2Moe = both(both(kMoe, kSharedGate), kSharedExpert);
 
 constexpr auto kGraniteMoe =
     std::to_array<Renaming>({{"ffn_gate_inp", "block_sparse_moe.router.layer"},
@@ -169,13 +183,6 @@ constexpr Renaming kGranite[] = {
     {"ffn_down", "mlp.down_proj"},      {"ffn_gate", "shared_mlp.gate_linear"},
     {"ffn_up", "shared_mlp.up_linear"}, {"ffn_down", "shared_mlp.output_linear"}};
 
-template <size_t N, size_t M>
-constexpr std::array<Renaming, N + M> both(const std::array<Renaming, N>& first,
-                                           const std::array<Renaming, M>& second) {
-  std::array<Renaming, N + M> all;
-  std::copy(second.begin(), second.end(), std::copy(first.begin(), first.end(), all.begin()));
-  return all;
-}
 constexpr auto kGemma3n = both(kPerLayerInput, kAltUp);
 constexpr auto kGemma4 = both(kPerLayerInput, kGemma4Own);
 // Whole names: ssm_a and ssm_d have nothing behind them, as of a DeltaNet.
@@ -319,15 +326,12 @@ constexpr auto kLlama4 = std::to_array<Renaming>({
     {"ffn_up_shexp", "feed_forward.shared_expert.up_proj"},
     {"ffn_down_shexp", "feed_forward.shared_expert.down_proj"},
 });
-constexpr auto kSharedExperts = std::to_array<Renaming>({
-    {"ffn_gate_inp", "mlp.gate"},
-    {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
-    {"ffn_up_exps", "mlp.experts.*.up_proj"},
-    {"ffn_down_exps", "mlp.experts.*.down_proj"},
+constexpr auto kSharedOfSeveral = std::to_array<Renaming>({
     {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
     {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
     {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
 });
+constexpr auto kSharedExperts = both(kMoe, kSharedOfSeveral);
 constexpr auto kCorrection =
     std::to_array<Renaming>({{"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"}});
 constexpr auto kStatics =
@@ -354,29 +358,18 @@ constexpr auto kAfmoeOwn = std::to_array<Renaming>({
     {"ffn_gate_inp", "mlp.router.gate"},
     {"exp_probs_b.bias", "mlp.expert_bias"},
 });
-constexpr auto kLaguna = std::to_array<Renaming>({
+constexpr auto kLagunaOwn = std::to_array<Renaming>({
     {"attn_gate", "self_attn.g_proj"},
     {"exp_probs_b.bias", "mlp.experts.e_score_correction_bias"},
-    {"ffn_gate_inp", "mlp.gate"},
-    {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
-    {"ffn_up_exps", "mlp.experts.*.up_proj"},
-    {"ffn_down_exps", "mlp.experts.*.down_proj"},
-    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
-    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
-    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
 });
+constexpr auto kLaguna = both(both(kLagunaOwn, kMoe), kSharedExpert);
 // The correction has nothing behind its name.
-constexpr auto kHyV3 = std::to_array<Renaming>({
+constexpr auto kHyV3Own = std::to_array<Renaming>({
     {"exp_probs_b", "mlp.expert_bias"},
     {"exp_probs_b.bias", "mlp.expert_bias"},
     {"ffn_gate_inp", "mlp.router.gate"},
-    {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
-    {"ffn_up_exps", "mlp.experts.*.up_proj"},
-    {"ffn_down_exps", "mlp.experts.*.down_proj"},
-    {"ffn_gate_shexp", "mlp.shared_mlp.gate_proj"},
-    {"ffn_up_shexp", "mlp.shared_mlp.up_proj"},
-    {"ffn_down_shexp", "mlp.shared_mlp.down_proj"},
 });
+constexpr auto kHyV3 = both(both(kHyV3Own, kExpertMatrices), kSharedMatrices);
 // With experts.
 constexpr Renaming kGraniteSwa[] = {
     {"attn_sinks.weight", "self_attn.sinks"},

@@ -191,8 +191,7 @@ LUMEN_PIECE void run_steps(std::span<const ChainStep> steps, const ChainStep* ke
   }
 }
 
-// A chain of one step, whose arguments are numbers in memory or, from the second on or the first of
-// two, single ones, for whole vectors. Returns for how many numbers, 0 for what is no such step.
+// A chain of one step for n numbers, whole vectors; kLast stands for an argument that it has not.
 template <TypedOp kOp, From kA, From kB, From kC, class T>
 HWY_INLINE void run_alone(const T* a, const T* b, const T* c, T* to, int64_t n) {
   const hn::ScalableTag<T> d;
@@ -206,6 +205,8 @@ HWY_INLINE void run_alone(const T* a, const T* b, const T* c, T* to, int64_t n) 
   }
 }
 
+// The same for arguments in memory or, from the second on or the first of two, single numbers, and
+// for the whole vectors of any n. Returns for how many numbers, 0 for what is no such step.
 template <class T>
 int64_t run_alone(const ChainStep& step, const T* const* registers, T* to, uint32_t singles,
                   int64_t n) {
