@@ -1,5 +1,6 @@
 #include "lib/kernels/chain.h"
 
+#include <algorithm>
 #include <type_traits>
 
 #include "lib/kernels/simd/targets-inl.h"
@@ -299,40 +300,41 @@ HWY_INLINE void run(std::span<const ChainStep> steps, const T* const* registers,
                     int64_t n, const NarrowResult& narrow, uint32_t singles) {
   const hn::ScalableTag<T> d;
   constexpr int64_t kLanes = kLanesOf<T>;
-  // The emulation is slow to compile, and slow.
-  constexpr int kVectors = HWY_TARGET == HWY_EMU128 ? 1 : 8;
-  const auto load = [](const T* p) HWY_ATTR { return hn::LoadU(hn::ScalableTag<T>(), p); };
-  const auto store = [](VecOf<T> x, T* p) HWY_ATTR { hn::StoreU(x, hn::ScalableTag<T>(), p); };
   const bool is_narrow = sizeof(T) == sizeof(float) && narrow.to != nullptr;
   const ChainStep* const kept = is_narrow ? &steps.back() : nullptr;
-  const auto keep = [&](const auto& vectors, int64_t at) HWY_ATTR {
-    if constexpr (sizeof(T) == sizeof(float)) store_narrow(vectors, narrow, at);
-  };
-  VecOf<T> last[kVectors], one[1];
   int64_t at = 0;
-  if (kVectors > 1 && steps.size() == 1 && !is_narrow) {
-    at = run_alone(steps[0], registers, results[steps[0].result], singles, n);
+  if constexpr (HWY_TARGET != HWY_EMU128) {  // which is slow to compile, and slow
+    constexpr int kVectors = 8;
+    const auto load = [](const T* p) HWY_ATTR { return hn::LoadU(hn::ScalableTag<T>(), p); };
+    const auto store = [](VecOf<T> x, T* p) HWY_ATTR { hn::StoreU(x, hn::ScalableTag<T>(), p); };
+    VecOf<T> last[kVectors];
+    if (steps.size() == 1 && !is_narrow) {
+      at = run_alone(steps[0], registers, results[steps[0].result], singles, n);
+    }
+    for (; at + kVectors * kLanes <= n; at += kVectors * kLanes) {
+      run_steps(steps, kept, registers, results, singles, at, load, store, last);
+      if constexpr (sizeof(T) == sizeof(float)) {
+        if (is_narrow) store_narrow(last, narrow, at);
+      }
+    }
   }
-  for (; at + kVectors * kLanes <= n; at += kVectors * kLanes) {
-    run_steps(steps, kept, registers, results, singles, at, load, store, last);
-    if (is_narrow) keep(last, at);
-  }
-  for (; at + kLanes <= n; at += kLanes) {
-    run_steps(steps, kept, registers, results, singles, at, load, store, one);
-    if (is_narrow) keep(one, at);
-  }
-  if (at == n) return;
-  const int64_t rest = n - at;
-  run_steps(
-      steps, kept, registers, results, singles, at,
-      [=](const T* p) HWY_ATTR { return load_first(d, p, rest); },
-      [=](VecOf<T> x, T* p) HWY_ATTR { store_first(x, d, p, rest); }, one);
-  if constexpr (sizeof(T) == sizeof(float)) {
-    if (!is_narrow) return;
-    if (narrow.is_half) {
-      store_first(one[0], d, reinterpret_cast<HalfBits*>(narrow.to + at), rest);
-    } else {
-      store_first(one[0], d, narrow.to + at, rest);
+  // Vectors that are left, whole or not.
+  VecOf<T> last[1];
+  for (; at < n; at += kLanes) {
+    const int64_t count = std::min(kLanes, n - at);
+    run_steps(
+        steps, kept, registers, results, singles, at,
+        [=](const T* p) HWY_ATTR { return load_first(d, p, count); },
+        [=](VecOf<T> x, T* p) HWY_ATTR { store_first(x, d, p, count); }, last);
+    if constexpr (sizeof(T) == sizeof(float)) {
+      if (!is_narrow) continue;
+      if (count == kLanes) {
+        store_narrow(last, narrow, at);
+      } else if (narrow.is_half) {
+        store_first(last[0], d, reinterpret_cast<HalfBits*>(narrow.to + at), count);
+      } else {
+        store_first(last[0], d, narrow.to + at, count);
+      }
     }
   }
 }

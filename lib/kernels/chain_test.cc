@@ -75,7 +75,8 @@ bool is_settled(TypedOp op, T a, T b, T c) {
 
 // n numbers, of which some are special, that are such as bfloat16 and float16 hold.
 std::vector<float> narrow_numbers(Philox& random, int64_t n) {
-  constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::nanf("");
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr float kSpecial[] = {kNan, -kNan, kInf, -kInf, 0.0f, -0.0f, 1.0f, 1.0f, 2.5f, -0.5f};
   std::vector<float> x(static_cast<size_t>(n));
   for (float& value : x) {
