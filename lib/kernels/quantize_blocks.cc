@@ -43,9 +43,10 @@ struct QuantUnit {
 constexpr float kLeastWeight = 0x1p-10f;
 
 // Sets the weights of `count` sub-blocks to `from`, of which only the ratios within a group that
-// shares scales, of `group` sub-blocks, matter; 1 where they say nothing.
+// shares scales, of `group` sub-blocks, matter; 1 where they say nothing, or there are none.
 template <class F>
 void load_weights(const float* from, int count, int group, QuantUnit<F>& unit) {
+  if (from == nullptr) return std::fill_n(unit.w, F::kSub * kUnit, 1.0f);
   const int size = group * F::kSub;
   for (int first = 0; first < kUnit; first += group) {
     const float* w = from + first * F::kSub;
@@ -151,7 +152,7 @@ void quantize_blocks_of_32(const float* x, const float* w, uint8_t* y, int64_t n
   QuantUnit<F> unit;
   for (int64_t done = 0; done < n; done += kUnit * F::kSub) {
     const int count = static_cast<int>(std::min<int64_t>(kUnit, (n - done) / F::kSub));
-    if constexpr (F::kIsWeighted) load_weights(w + done, count, 1, unit);
+    if constexpr (F::kIsWeighted) load_weights(w ? w + done : w, count, 1, unit);
     const uint32_t bad = load_unit(x + done, count, unit);
     for (int lane = 0; lane < kUnit; lane += static_cast<int>(hn::Lanes(d))) {
       const Fit fit = best_half_fit<F>(unit.from(lane));
@@ -303,7 +304,7 @@ void quantize_super_blocks(const float* x, const float* w, uint8_t* y, int64_t n
   SuperFit fit;
   for (int64_t done = 0; done < n; done += kUnit * F::kSub) {
     const int count = static_cast<int>(std::min<int64_t>(kUnit, (n - done) / F::kSub));
-    if constexpr (F::kIsWeighted) load_weights(w + done, count, kCount, unit);
+    if constexpr (F::kIsWeighted) load_weights(w ? w + done : w, count, kCount, unit);
     const uint32_t bad = load_unit(x + done, count, unit);
     for (int lane = 0; lane < kUnit; lane += static_cast<int>(hn::Lanes(d))) {
       const Fit best = best_fit<F>(unit.from(lane));
@@ -413,7 +414,7 @@ void quantize_mxfp4(const float* x, const float* w, uint8_t* y, int64_t n) {
   int exponents[kUnit];
   for (int64_t done = 0; done < n; done += kUnit * F::kSub) {
     const int count = static_cast<int>(std::min<int64_t>(kUnit, (n - done) / F::kSub));
-    if constexpr (F::kIsWeighted) load_weights(w + done, count, 1, unit);
+    if constexpr (F::kIsWeighted) load_weights(w ? w + done : w, count, 1, unit);
     const uint32_t bad = load_unit(x + done, count, unit);
     choose_exponents(unit, exponents);
     for (int i = 0; i < F::kSub; ++i) {
@@ -437,14 +438,23 @@ void quantize_mxfp4(const float* x, const float* w, uint8_t* y, int64_t n) {
   }
 }
 
+// Weights of 1 change no bit: where few machines run it, code for none is not worth compiling.
+constexpr bool kHasUnweighted = HWY_TARGET != HWY_SSE4 && HWY_TARGET != HWY_EMU128;
+
 template <class F>
 void quantize_small(const float* x, const float* w, uint8_t* y, int64_t n) {
-  w ? quantize_blocks_of_32<Weighted<F>>(x, w, y, n) : quantize_blocks_of_32<F>(x, w, y, n);
+  if constexpr (kHasUnweighted) {
+    if (w == nullptr) return quantize_blocks_of_32<F>(x, w, y, n);
+  }
+  quantize_blocks_of_32<Weighted<F>>(x, w, y, n);
 }
 
 template <class F>
 void quantize_super(const float* x, const float* w, uint8_t* y, int64_t n) {
-  w ? quantize_super_blocks<Weighted<F>>(x, w, y, n) : quantize_super_blocks<F>(x, w, y, n);
+  if constexpr (kHasUnweighted) {
+    if (w == nullptr) return quantize_super_blocks<F>(x, w, y, n);
+  }
+  quantize_super_blocks<Weighted<F>>(x, w, y, n);
 }
 
 void quantize_row_of(DType dtype, const float* x, const float* w, uint8_t* y, int64_t n) {
@@ -472,8 +482,7 @@ void quantize_row_of(DType dtype, const float* x, const float* w, uint8_t* y, in
     case DType::kIQ4_XS:
       return quantize_super<IQ4_XSCodes>(x, w, y, n);
     case DType::kMXFP4:
-      return w ? quantize_mxfp4<Weighted<Mxfp4Codes>>(x, w, y, n)
-               : quantize_mxfp4<Mxfp4Codes>(x, w, y, n);
+      return quantize_mxfp4<Weighted<Mxfp4Codes>>(x, w, y, n);
     default:
       LUMEN_CHECK(!"a type that can be quantised to");
   }
