@@ -46,7 +46,10 @@ constexpr float kLeastWeight = 0x1p-10f;
 // shares scales, of `group` sub-blocks, matter; 1 where they say nothing, or there are none.
 template <class F>
 void load_weights(const float* from, int count, int group, QuantUnit<F>& unit) {
-  if (from == nullptr) return std::fill_n(unit.w, F::kSub * kUnit, 1.0f);
+  if (from == nullptr) {
+    std::fill_n(unit.w, F::kSub * kUnit, 1.0f);
+    return;
+  }
   const int size = group * F::kSub;
   for (int first = 0; first < kUnit; first += group) {
     const float* w = from + first * F::kSub;
