@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <map>
 #include <vector>
 
 #include "lib/base/random.h"
@@ -36,12 +37,26 @@ std::vector<std::byte> numbers(DType dtype) {
   return bytes;
 }
 
+// The same, made once, and the floats that they are.
+struct Numbers {
+  std::vector<std::byte> stored;
+  std::vector<float> floats;
+};
+const Numbers& numbers_of(DType dtype) {
+  static std::map<DType, Numbers> made;
+  const auto [at, is_new] = made.try_emplace(dtype);
+  if (is_new) {
+    at->second = {numbers(dtype), std::vector<float>(kElements)};
+    to_float(dtype, at->second.stored.data(), at->second.floats.data(), kElements);
+  }
+  return at->second;
+}
+
 // Copies a view of `offset` and strides and compares element by element.
 void check(DType from, DType to, const Shape& shape, const Strides& strides, int64_t offset = 0) {
-  const auto x = numbers(from);
+  const auto& [x, source] = numbers_of(from);
   const int64_t n = shape.elements();
-  std::vector<float> expected, source(kElements);
-  to_float(from, x.data(), source.data(), kElements);
+  std::vector<float> expected;
   for (int64_t i = 0; i < n; ++i) {
     int64_t rest = i, at = offset;
     for (int axis = shape.rank() - 1; axis >= 0; --axis) {

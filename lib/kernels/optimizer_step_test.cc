@@ -38,38 +38,37 @@ struct Element {
 // threads, which must agree to the bit, and compares with `reference(element, g, step)`.
 template <class Kernel, class Reference>
 void check_step(const Kernel& kernel, const Reference& reference) {
-  on_every_target([&] {
-    for (int64_t n : lengths()) {
-      const auto count = static_cast<size_t>(n);
-      auto run = [&](int threads) {
-        ThreadPool pool(threads);
-        std::vector<std::vector<float>> arrays(4, std::vector<float>(count + 2, 0.0f));
-        const std::vector<float> start = seeded_floats(n, 1);
-        std::copy(start.begin(), start.end(), arrays[0].begin() + 1);
-        for (int step = 1; step <= 3; ++step) {
-          const std::vector<float> g = seeded_floats(n + 1, 10 + static_cast<uint64_t>(step));
-          for (auto& array : arrays) array[count + 1] = -77;
-          kernel(pool, n, step, &arrays[0][1], g.data() + 1,
-                 std::vector<float*>{&arrays[1][1], &arrays[2][1], &arrays[3][1]});
-          for (auto& array : arrays) REQUIRE(array[count + 1] == -77);
-        }
-        return arrays;
-      };
+  for (int64_t n : lengths()) {
+    const auto count = static_cast<size_t>(n);
+    const std::vector<float> start = seeded_floats(n, 1);
+    std::vector<std::vector<float>> gradients;
+    std::vector<Element> elements;
+    for (float p : start) elements.push_back({p, {0, 0, 0}});
+    for (int step = 1; step <= 3; ++step) {
+      gradients.push_back(seeded_floats(n + 1, 10 + static_cast<uint64_t>(step)));
+      for (size_t i = 0; i < count; ++i) reference(elements[i], gradients.back()[i + 1], step);
+    }
+    auto run = [&](int threads) {
+      ThreadPool pool(threads);
+      std::vector<std::vector<float>> arrays(4, std::vector<float>(count + 2, 0.0f));
+      std::copy(start.begin(), start.end(), arrays[0].begin() + 1);
+      for (int step = 1; step <= 3; ++step) {
+        for (auto& array : arrays) array[count + 1] = -77;
+        kernel(pool, n, step, &arrays[0][1], gradients[static_cast<size_t>(step - 1)].data() + 1,
+               std::vector<float*>{&arrays[1][1], &arrays[2][1], &arrays[3][1]});
+        for (auto& array : arrays) REQUIRE(array[count + 1] == -77);
+      }
+      return arrays;
+    };
+    on_every_target([&] {
       const auto got = run(1);
       REQUIRE(got == run(3));
-      const std::vector<float> start = seeded_floats(n, 1);
-      std::vector<Element> elements;
-      for (float p : start) elements.push_back({p, {0, 0, 0}});
-      for (int step = 1; step <= 3; ++step) {
-        const std::vector<float> g = seeded_floats(n + 1, 10 + static_cast<uint64_t>(step));
-        for (size_t i = 0; i < count; ++i) reference(elements[i], g[i + 1], step);
-      }
       for (size_t i = 0; i < count; ++i) {
-        INFO("element " << i << " of " << n);
-        REQUIRE(got[0][i + 1] == Approx(elements[i].p).epsilon(1e-5).margin(1e-5));
+        if (got[0][i + 1] == Approx(elements[i].p).epsilon(1e-5).margin(1e-5)) continue;
+        FAIL("element " << i << " of " << n << ": " << got[0][i + 1] << ", not " << elements[i].p);
       }
-    }
-  });
+    });
+  }
 }
 
 }  // namespace

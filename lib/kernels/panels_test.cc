@@ -54,18 +54,18 @@ TEST_CASE("panels take the bytes of their rows and exist for the types that say 
 }
 
 TEST_CASE("linear on panels agrees with the naive loop and with itself whatever the rows") {
-  on_every_target([] {
-    Philox random(9);
-    for (DType dtype : kWeightTypes) {
-      if (!has_panels(dtype, 768)) continue;
-      INFO(name(dtype));
-      const int64_t cols = 768, rows = 91, most = 40;
-      const auto bytes = random_weights(random, dtype, rows, cols);
-      const Weight w{bytes.data(), dtype, rows, cols};
-      const auto panels = pack(w);
-      const std::vector<Weight> weights{in_panels(w, panels)};
-      const auto x = random_floats(random, most * cols);
-      const auto expected = expected_linear(x.data(), cols, most, {w});
+  Philox random(9);
+  for (DType dtype : kWeightTypes) {
+    if (!has_panels(dtype, 768)) continue;
+    INFO(name(dtype));
+    const int64_t cols = 768, rows = 91, most = 40;
+    const auto bytes = random_weights(random, dtype, rows, cols);
+    const Weight w{bytes.data(), dtype, rows, cols};
+    const auto panels = pack(w);
+    const std::vector<Weight> weights{in_panels(w, panels)};
+    const auto x = random_floats(random, most * cols);
+    const auto expected = expected_linear(x.data(), cols, most, {w});
+    on_every_target([&] {
       const auto all = run_linear(1, x.data(), cols, most, weights);
       CHECK(relative_error(all, expected) < error_bound(most, weights));
       const auto one = run_linear(1, x.data(), cols, 1, weights);
@@ -79,44 +79,45 @@ TEST_CASE("linear on panels agrees with the naive loop and with itself whatever 
                 error_bound(m, weights));
         }
       }
-    }
-  });
+    });
+  }
 }
 
 TEST_CASE("rows as panels give the bits of panels, alone and beside others") {
-  on_every_target([] {
-    Philox random(10);
-    const int64_t most = 33;
-    for (DType dtype : kWeightTypes) {
-      const bool plain = !is_quantized(dtype);
-      for (int64_t cols : {plain ? int64_t{38} : int64_t{256}, int64_t{768}}) {
-        if (!has_panels(dtype, cols)) continue;
-        INFO(name(dtype) << ", " << cols << " columns");
-        const auto first = random_weights(random, dtype, 91, cols);
-        const auto second = random_weights(random, dtype, 40, cols);
-        const auto floats = random_weights(random, DType::kF32, 5, cols);
-        const Weight a{first.data(), dtype, 91, cols}, b{second.data(), dtype, 40, cols};
-        const Weight rows{floats.data(), DType::kF32, 5, cols};
-        const auto panels_a = pack(a), panels_b = pack(b);
-        const auto later = [](Weight w) {
-          w.layout = Layout::kRowsAsPanels;
-          return w;
-        };
-        const auto x = random_floats(random, most * cols);
+  Philox random(10);
+  const int64_t most = 33;
+  const auto later = [](Weight w) {
+    w.layout = Layout::kRowsAsPanels;
+    return w;
+  };
+  for (DType dtype : kWeightTypes) {
+    const bool plain = !is_quantized(dtype);
+    for (int64_t cols : {plain ? int64_t{38} : int64_t{256}, int64_t{768}}) {
+      if (!has_panels(dtype, cols)) continue;
+      INFO(name(dtype) << ", " << cols << " columns");
+      const auto first = random_weights(random, dtype, 91, cols);
+      const auto second = random_weights(random, dtype, 40, cols);
+      const auto floats = random_weights(random, DType::kF32, 5, cols);
+      const Weight a{first.data(), dtype, 91, cols}, b{second.data(), dtype, 40, cols};
+      const Weight rows{floats.data(), DType::kF32, 5, cols};
+      const auto panels_a = pack(a), panels_b = pack(b);
+      const auto x = random_floats(random, most * cols);
+      on_every_target([&] {
         for (int64_t m : {1, 2, 8, 9, 24, 25, 33}) {
           INFO("m = " << m);
+          const auto run = [&](int threads, const std::vector<Weight>& weights) {
+            return run_linear(threads, x.data(), cols, m, weights);
+          };
+          const auto want = run(1, {in_panels(a, panels_a), in_panels(b, panels_b)});
+          const auto mixed = run(1, {in_panels(a, panels_a), rows, in_panels(b, panels_b)});
           for (int threads : {1, 2}) {
-            const auto want =
-                run_linear(1, x.data(), cols, m, {in_panels(a, panels_a), in_panels(b, panels_b)});
-            CHECK(run_linear(threads, x.data(), cols, m, {later(a), later(b)}) == want);
-            const auto mixed = run_linear(1, x.data(), cols, m,
-                                          {in_panels(a, panels_a), rows, in_panels(b, panels_b)});
-            CHECK(run_linear(threads, x.data(), cols, m, {later(a), rows, later(b)}) == mixed);
+            CHECK(run(threads, {later(a), later(b)}) == want);
+            CHECK(run(threads, {later(a), rows, later(b)}) == mixed);
           }
         }
-      }
+      });
     }
-  });
+  }
 }
 
 namespace {

@@ -107,72 +107,82 @@ void smallest(ThreadPool& pool, DType from, const std::byte* x, int64_t outer, i
 }  // namespace
 
 TEST_CASE("integers are reduced as they are one by one, along lines and columns of any length") {
-  on_every_target([] {
-    Philox random(3);
-    for (const Extents& e : some_extents()) {
-      if (e.axis == 0) continue;
-      for (DType dtype : kIntegers) {
-        INFO(name(dtype) << " " << e.outer << " " << e.axis << " " << e.inner);
-        const Elements<int64_t> x(random, dtype, e.outer * e.axis * e.inner);
-        const auto check = [&](Reduce reduce, DType to, auto step) {
-          REQUIRE(reduced<int64_t>(reduce, dtype, x.data(), e, to) == folded(x.values, e, step));
-        };
-        check(sum_typed, DType::kI64, wrap_add);
-        check(prod_reduce, DType::kI64, wrap_mul);
-        check(largest, dtype, [](int64_t a, int64_t b) { return std::max(a, b); });
-        check(smallest, dtype, [](int64_t a, int64_t b) { return std::min(a, b); });
-      }
+  Philox random(3);
+  for (const Extents& e : some_extents()) {
+    if (e.axis == 0) continue;
+    for (DType dtype : kIntegers) {
+      INFO(name(dtype) << " " << e.outer << " " << e.axis << " " << e.inner);
+      const Elements<int64_t> x(random, dtype, e.outer * e.axis * e.inner);
+      const auto check = [&](Reduce reduce, DType to, auto step) {
+        const std::vector<int64_t> wanted = folded(x.values, e, step);
+        on_every_target(
+            [&] { REQUIRE(reduced<int64_t>(reduce, dtype, x.data(), e, to) == wanted); });
+      };
+      check(sum_typed, DType::kI64, wrap_add);
+      check(prod_reduce, DType::kI64, wrap_mul);
+      check(largest, dtype, [](int64_t a, int64_t b) { return std::max(a, b); });
+      check(smallest, dtype, [](int64_t a, int64_t b) { return std::min(a, b); });
     }
-  });
+  }
 }
 
 TEST_CASE("doubles are reduced as they are one by one, along lines and columns of any length") {
-  on_every_target([] {
-    Philox random(4);
-    for (const Extents& e : some_extents()) {
-      INFO(e.outer << " " << e.axis << " " << e.inner);
-      if (e.axis == 0) {
+  Philox random(4);
+  for (const Extents& e : some_extents()) {
+    INFO(e.outer << " " << e.axis << " " << e.inner);
+    if (e.axis == 0) {
+      on_every_target([&] {
         CHECK(reduced<double>(sum_typed, DType::kF64, nullptr, e, DType::kF64)[0] == 0);
         CHECK(reduced<double>(prod_reduce, DType::kF64, nullptr, e, DType::kF64)[0] == 1);
         CHECK(reduced<double>(largest, DType::kF64, nullptr, e, DType::kF64)[0] == -INFINITY);
         CHECK(reduced<double>(smallest, DType::kF64, nullptr, e, DType::kF64)[0] == INFINITY);
-        continue;
-      }
-      Elements<double> x(random, DType::kF64, e.outer * e.axis * e.inner);
-      const auto results = [&](Reduce reduce) {
-        return reduced<double>(reduce, DType::kF64, x.data(), e, DType::kF64);
-      };
-      // Sums of eighths are exact in any order.
-      REQUIRE(results(sum_typed) == folded(x.values, e, [](double a, double b) { return a + b; }));
-      std::vector<double> squares = x.values;
-      for (double& v : squares) v *= v;
-      REQUIRE(results(square_sum) == folded(squares, e, [](double a, double b) { return a + b; }));
-      REQUIRE(results(largest) ==
-              folded(x.values, e, [](double a, double b) { return std::max(a, b); }));
-      REQUIRE(results(smallest) ==
-              folded(x.values, e, [](double a, double b) { return std::min(a, b); }));
-      for (size_t at = 0; at < x.values.size(); at += 97) x.values[at] = NAN;
-      store_typed(DType::kF64, x.values.data(), static_cast<int64_t>(x.values.size()),
-                  x.bytes.data() + 1);
-      const auto has_nan = folded(x.values, e, [](double a, double b) { return a + b; });
-      const auto above = results(largest), below = results(smallest);
-      for (size_t i = 0; i < has_nan.size(); ++i) {
-        REQUIRE(std::isnan(above[i]) == std::isnan(has_nan[i]));
-        REQUIRE(std::isnan(below[i]) == std::isnan(has_nan[i]));
-      }
-      for (size_t i = 0; i < x.values.size(); ++i) {
-        x.values[i] = 1 + 0.01 * (static_cast<double>(i % 19) - 9);
-      }
-      store_typed(DType::kF64, x.values.data(), static_cast<int64_t>(x.values.size()),
-                  x.bytes.data() + 1);
-      const auto products = results(prod_reduce);
-      const auto wanted = folded(x.values, e, [](double a, double b) { return a * b; });
-      for (size_t i = 0; i < products.size(); ++i) {
-        REQUIRE(std::fabs(products[i] - wanted[i]) <=
-                1e-16 * static_cast<double>(e.axis) * std::fabs(wanted[i]));
-      }
+      });
+      continue;
     }
-  });
+    Elements<double> x(random, DType::kF64, e.outer * e.axis * e.inner);
+    const auto results = [&](Reduce reduce) {
+      return reduced<double>(reduce, DType::kF64, x.data(), e, DType::kF64);
+    };
+    const auto store = [&] {
+      store_typed(DType::kF64, x.values.data(), static_cast<int64_t>(x.values.size()),
+                  x.bytes.data() + 1);
+    };
+    const auto add = [](double a, double b) { return a + b; };
+    // Sums of eighths are exact in any order.
+    std::vector<double> squares = x.values;
+    for (double& v : squares) v *= v;
+    const auto sums = folded(x.values, e, add), square_sums = folded(squares, e, add);
+    const auto most = folded(x.values, e, [](double a, double b) { return std::max(a, b); });
+    const auto least = folded(x.values, e, [](double a, double b) { return std::min(a, b); });
+    on_every_target([&] {
+      REQUIRE(results(sum_typed) == sums);
+      REQUIRE(results(square_sum) == square_sums);
+      REQUIRE(results(largest) == most);
+      REQUIRE(results(smallest) == least);
+    });
+    for (size_t at = 0; at < x.values.size(); at += 97) x.values[at] = NAN;
+    store();
+    const auto has_nan = folded(x.values, e, add);
+    on_every_target([&] {
+      for (const auto& extremes : {results(largest), results(smallest)}) {
+        for (size_t i = 0; i < has_nan.size(); ++i) {
+          if (std::isnan(extremes[i]) != std::isnan(has_nan[i])) FAIL("a NaN in line " << i);
+        }
+      }
+    });
+    for (size_t i = 0; i < x.values.size(); ++i) {
+      x.values[i] = 1 + 0.01 * (static_cast<double>(i % 19) - 9);
+    }
+    store();
+    const auto wanted = folded(x.values, e, [](double a, double b) { return a * b; });
+    on_every_target([&] {
+      const auto products = results(prod_reduce);
+      for (size_t i = 0; i < products.size(); ++i) {
+        const double bound = 1e-16 * static_cast<double>(e.axis) * std::fabs(wanted[i]);
+        if (!(std::fabs(products[i] - wanted[i]) <= bound)) REQUIRE(products[i] == wanted[i]);
+      }
+    });
+  }
 }
 
 TEST_CASE("a sum of negative zeros is zero, an extreme and a product of one number itself") {
@@ -196,62 +206,64 @@ TEST_CASE("a sum of negative zeros is zero, an extreme and a product of one numb
 TEST_CASE("the largest and the smallest of every type stand where a walk finds them first") {
   constexpr DType kTypes[] = {DType::kF32, DType::kF64, DType::kF16, DType::kBF16, DType::kI8,
                               DType::kU8,  DType::kI32, DType::kI64, DType::kBool};
-  on_every_target([&] {
-    Philox random(5);
-    for (const Extents& e : some_extents()) {
-      if (e.axis == 0) continue;
-      const Shape shape = {e.outer, e.axis, e.inner}, turned = {e.axis, e.inner, e.outer};
-      for (DType dtype : kTypes) {
-        INFO(name(dtype) << " " << to_string(shape));
-        Elements<double> x(random, DType::kF64, shape.elements());
-        const bool has_nan = is_float(dtype) && e.axis % 2 == 0;
-        for (double& v : x.values) {
-          if (has_nan && random.next_u32() % 256 == 0) v = random.next_u32() % 2 ? NAN : -NAN;
-        }
-        std::vector<std::byte> bytes(x.values.size() * 8 + 1);
-        store_typed(dtype, x.values.data(), shape.elements(), bytes.data() + 1);
-        load_typed(dtype, bytes.data() + 1, 1, shape.elements(), x.values.data());
-        const auto places = [&](bool least) {
-          std::vector<int64_t> found;
-          for (int64_t o = 0; o < e.outer; ++o) {
-            for (int64_t i = 0; i < e.inner; ++i) {
-              const auto value = [&](int64_t k) {
-                return x.values[static_cast<size_t>((o * e.axis + k) * e.inner + i)];
-              };
-              int64_t best = 0;
-              for (int64_t k = 1; k < e.axis; ++k) {
-                const double a = value(best), b = value(k);
-                if (a == a && (b != b || (least ? b < a : b > a))) best = k;
-              }
-              found.push_back(best);
+  Philox random(5);
+  for (const Extents& e : some_extents()) {
+    if (e.axis == 0) continue;
+    const Shape shape = {e.outer, e.axis, e.inner}, turned = {e.axis, e.inner, e.outer};
+    for (DType dtype : kTypes) {
+      INFO(name(dtype) << " " << to_string(shape));
+      Elements<double> x(random, DType::kF64, shape.elements());
+      const bool has_nan = is_float(dtype) && e.axis % 2 == 0;
+      for (double& v : x.values) {
+        if (has_nan && random.next_u32() % 256 == 0) v = random.next_u32() % 2 ? NAN : -NAN;
+      }
+      std::vector<std::byte> bytes(x.values.size() * 8 + 1);
+      store_typed(dtype, x.values.data(), shape.elements(), bytes.data() + 1);
+      load_typed(dtype, bytes.data() + 1, 1, shape.elements(), x.values.data());
+      const auto places = [&](bool least) {
+        std::vector<int64_t> found;
+        for (int64_t o = 0; o < e.outer; ++o) {
+          for (int64_t i = 0; i < e.inner; ++i) {
+            const double* const line = x.values.data() + o * e.axis * e.inner + i;
+            int64_t best = 0;
+            for (int64_t k = 1; k < e.axis; ++k) {
+              const double a = line[best * e.inner], b = line[k * e.inner];
+              if (a == a && (b != b || (least ? b < a : b > a))) best = k;
             }
+            found.push_back(best);
           }
-          return found;
-        };
-        // The same elements where the axis is the first one, and the last.
-        const Strides dense = contiguous_strides(shape);
-        const TypedOperand as_is = {bytes.data() + 1, dtype, dense};
-        const TypedOperand first = {bytes.data() + 1, dtype, {dense[1], dense[2], dense[0]}};
-        for (const bool least : {false, true}) {
-          const std::vector<int64_t> wanted = places(least);
+        }
+        return found;
+      };
+      // The same elements where the axis is the first one, and the last.
+      const Strides dense = contiguous_strides(shape);
+      const TypedOperand as_is = {bytes.data() + 1, dtype, dense};
+      const TypedOperand first = {bytes.data() + 1, dtype, {dense[1], dense[2], dense[0]}};
+      for (const bool least : {false, true}) {
+        const std::vector<int64_t> wanted = places(least);
+        std::vector<int64_t> wanted_first(wanted.size());  // lines in order [inner, outer]
+        for (int64_t o = 0; o < e.outer; ++o) {
+          for (int64_t i = 0; i < e.inner; ++i) {
+            wanted_first[static_cast<size_t>(i * e.outer + o)] =
+                wanted[static_cast<size_t>(o * e.inner + i)];
+          }
+        }
+        on_every_target([&] {
           for (int threads : {1, 3}) {
             ThreadPool pool(threads);
             std::vector<int64_t> y(wanted.size(), -1);
             argmax_lines(pool, as_is, shape, 1, least, y.data());
             REQUIRE(y == wanted);
-            argmax_lines(pool, first, turned, 0, least, y.data());  // lines in order [inner, outer]
-            for (int64_t o = 0; o < e.outer; ++o) {
-              for (int64_t i = 0; i < e.inner; ++i) {
-                REQUIRE(y[static_cast<size_t>(i * e.outer + o)] ==
-                        wanted[static_cast<size_t>(o * e.inner + i)]);
-              }
-            }
+            y.assign(y.size(), -1);
+            argmax_lines(pool, first, turned, 0, least, y.data());
+            REQUIRE(y == wanted_first);
             if (e.inner > 1) continue;
+            y.assign(y.size(), -1);
             argmax_lines(pool, as_is, {e.outer, e.axis}, 1, least, y.data());
             REQUIRE(y == wanted);
           }
-        }
+        });
       }
     }
-  });
+  }
 }

@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "lib/base/function_ref.h"
 #include "lib/kernels/conv.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/matmul.h"
@@ -28,35 +29,18 @@ inline std::vector<float> round_activations(const float* x, int64_t cols) {
   return rounded;
 }
 
-// Appends Σ_k x[k] · w[j][k] for every row j of w.
+// Σ_k x[i][k] · w[j][k] in order, m × w.rows, of rows of x that lie x_stride floats apart; with
+// quantised weights of activations as they see them.
+std::vector<double> linear(const float* x, int64_t x_stride, int64_t m, const Weight& w);
+
+// Appends the same of one row.
 inline void linear_row(const float* x, const Weight& w, std::vector<double>& y) {
-  std::vector<float> row(w.cols);
-  const std::vector<float> activations =
-      is_quantized(w.dtype) ? round_activations(x, w.cols) : std::vector<float>(x, x + w.cols);
-  for (int64_t j = 0; j < w.rows; ++j) {
-    to_float(w.dtype, static_cast<const std::byte*>(w.data) + j * row_bytes(w.dtype, w.cols),
-             row.data(), w.cols);
-    double sum = 0;
-    for (int64_t k = 0; k < w.cols; ++k) sum += static_cast<double>(activations[k]) * row[k];
-    y.push_back(sum);
-  }
+  const std::vector<double> row = linear(x, 0, 1, w);
+  y.insert(y.end(), row.begin(), row.end());
 }
 
 // a · b, row-major m × n.
-inline std::vector<double> gemm(const GemmArgs& args) {
-  std::vector<double> c;
-  for (int64_t i = 0; i < args.m; ++i) {
-    for (int64_t j = 0; j < args.n; ++j) {
-      double sum = 0;
-      for (int64_t k = 0; k < args.k; ++k) {
-        sum += static_cast<double>(args.a[i * args.a_row_stride + k * args.a_col_stride]) *
-               args.b[k * args.b_row_stride + j * args.b_col_stride];
-      }
-      c.push_back(sum);
-    }
-  }
-  return c;
-}
+std::vector<double> gemm(const GemmArgs& args);
 
 inline std::vector<double> rms_norm(const std::vector<double>& x, const std::vector<double>& w,
                                     double eps) {
@@ -145,62 +129,17 @@ inline double bias_slope(int64_t heads, double max_bias, int64_t head) {
 
 // One query row over all `positions` rows of k and v (row-major [positions, head_dim]) for which
 // sees(position) holds; to scores there is added slope · (position − at).
-template <class Sees>
 std::vector<double> attention(const float* q, const float* k, const float* v, int64_t positions,
-                              int64_t head_dim, double scale, double cap, const Sees& sees,
+                              int64_t head_dim, double scale, double cap,
+                              FunctionRef<bool(int64_t)> sees,
                               double sink = -std::numeric_limits<double>::infinity(),
-                              double slope = 0, int64_t at = 0) {
-  std::vector<double> scores;
-  for (int64_t p = 0; p < positions; ++p) {
-    double score = 0;
-    for (int64_t i = 0; i < head_dim; ++i) score += double(q[i]) * k[p * head_dim + i];
-    scores.push_back(sees(p) ? soft_cap(scale * score, cap) + slope * double(p - at)
-                             : -std::numeric_limits<double>::infinity());
-  }
-  scores.push_back(sink);
-  const std::vector<double> weights = softmax(scores);
-  std::vector<double> out(static_cast<size_t>(head_dim));
-  for (int64_t p = 0; p < positions; ++p) {
-    for (int64_t i = 0; i < head_dim; ++i) {
-      out[static_cast<size_t>(i)] += weights[static_cast<size_t>(p)] * v[p * head_dim + i];
-    }
-  }
-  return out;
-}
+                              double slope = 0, int64_t at = 0);
 
 // y of conv2d, and dx and dw for dy.
 struct Conv {
   std::vector<double> y, dx, dw;
 };
-inline Conv conv2d(const ConvShape& s, const std::vector<float>& x, const std::vector<float>& w,
-                   const std::vector<float>& bias, const std::vector<float>& dy) {
-  Conv r{std::vector<double>(dy.size()), std::vector<double>(x.size()),
-         std::vector<double>(w.size())};
-  const int64_t in_group = s.in_channels / s.groups, out_group = s.out_channels / s.groups;
-  // Every product of an output element (n, o, i, j) and a weight (o, c, u, v) inside the image.
-  for (int64_t at = 0; at < static_cast<int64_t>(dy.size()); ++at) {
-    const int64_t j = at % s.out_width, i = at / s.out_width % s.out_height;
-    const int64_t o = at / s.out_width / s.out_height % s.out_channels;
-    const int64_t n = at / s.out_width / s.out_height / s.out_channels;
-    r.y[at] += bias[o];
-    for (int64_t c = 0; c < in_group; ++c) {
-      for (int64_t u = 0; u < s.kernel_height; ++u) {
-        for (int64_t v = 0; v < s.kernel_width; ++v) {
-          const int64_t row = i * s.stride_y + u * s.dilation_y - s.padding_y;
-          const int64_t col = j * s.stride_x + v * s.dilation_x - s.padding_x;
-          if (row < 0 || row >= s.in_height || col < 0 || col >= s.in_width) continue;
-          const int64_t channel = o / out_group * in_group + c;
-          const int64_t from =
-              ((n * s.in_channels + channel) * s.in_height + row) * s.in_width + col;
-          const int64_t weight = ((o * in_group + c) * s.kernel_height + u) * s.kernel_width + v;
-          r.y[at] += static_cast<double>(w[weight]) * x[from];
-          r.dx[from] += static_cast<double>(w[weight]) * dy[at];
-          r.dw[weight] += static_cast<double>(x[from]) * dy[at];
-        }
-      }
-    }
-  }
-  return r;
-}
+Conv conv2d(const ConvShape& s, const std::vector<float>& x, const std::vector<float>& w,
+            const std::vector<float>& bias, const std::vector<float>& dy);
 
 }  // namespace lumen::kernels::reference

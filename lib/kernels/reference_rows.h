@@ -73,12 +73,18 @@ inline RowLoss cross_entropy(const Vector& x, int64_t target, const Vector& w, i
   double maximum = x[0], sum = 0;
   for (double v : x) maximum = std::max(maximum, v);
   for (double v : x) sum += std::exp(v - maximum);
+  const double log_sum = std::log(sum);
+  double shares = 0;
   for (size_t c = 0; c < x.size(); ++c) {
-    const double share = (static_cast<int64_t>(c) == target ? 1 - smoothing : 0) +
-                         smoothing / static_cast<double>(x.size());
-    row.loss -= share * w[c] * (x[c] - maximum - std::log(sum));
-    for (size_t j = 0; j < x.size(); ++j) row.gradient[j] += share * w[c] * (p[j] - (j == c));
+    const double share = ((static_cast<int64_t>(c) == target ? 1 - smoothing : 0) +
+                          smoothing / static_cast<double>(x.size())) *
+                         w[c];
+    row.loss -= share * (x[c] - maximum - log_sum);
+    row.gradient[c] = -share;
+    shares += share;
   }
+  // Σ_c share_c (p_j − [c = j])
+  for (size_t j = 0; j < x.size(); ++j) row.gradient[j] += shares * p[j];
   row.weight = w[static_cast<size_t>(target)];
   return row;
 }

@@ -205,7 +205,7 @@ void check_arithmetic(DType dtype) {
               double a, b;
               std::memcpy(&a, y.data() + at, 8);
               std::memcpy(&b, want.data() + at, 8);
-              REQUIRE((a == b || (a != a && b != b)));
+              if (!(a == b || (a != a && b != b))) REQUIRE(a == b);
             }
           } else {
             REQUIRE(y == want);
@@ -253,15 +253,17 @@ TEST_CASE("truth values are any bytes, and results 0 or 1") {
       const TypedOperand in[] = {operand(a, DType::kBool, {1}), operand(b, DType::kBool, {1}),
                                  operand(c, DType::kBool, {1})};
       ThreadPool pool(2);
-      std::vector<uint8_t> y(a.size(), 0x55);
+      std::vector<uint8_t> y(a.size(), 0x55), want(a.size());
       auto* const out = reinterpret_cast<std::byte*>(y.data());
       for (TypedOp op : ops) {
         map_typed(pool, {.op = op}, std::span(in, 2), {n}, DType::kBool, out);
         INFO("operation " << static_cast<int>(op) << ", " << n);
-        for (size_t i = 0; i < y.size(); ++i) REQUIRE(y[i] == expected(op, a[i] != 0, b[i] != 0));
+        for (size_t i = 0; i < y.size(); ++i) want[i] = expected(op, a[i] != 0, b[i] != 0);
+        REQUIRE(y == want);
       }
       map_typed(pool, {.op = TypedOp::kWhere}, in, {n}, DType::kBool, out);
-      for (size_t i = 0; i < y.size(); ++i) REQUIRE(y[i] == ((a[i] != 0 ? b[i] : c[i]) != 0));
+      for (size_t i = 0; i < y.size(); ++i) want[i] = (a[i] != 0 ? b[i] : c[i]) != 0;
+      REQUIRE(y == want);
     }
   });
 }
@@ -587,18 +589,22 @@ TEST_CASE("a scan carries double, whatever the number of threads") {
 
 namespace {
 
-// The recurrence of one line, step by step.
+// The recurrence of every line of [outer, n, inner], step by step; without a all factors are 1.
 template <typename T>
-std::vector<T> stepped(const std::vector<T>& a, const std::vector<T>& b, bool reverse) {
+std::vector<T> stepped(const T* a, const T* b, int64_t outer, int64_t n, int64_t inner,
+                       bool reverse) {
   using Wide = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
-  const size_t n = b.size();
-  std::vector<T> y(n);
-  Wide carry = 0;
-  for (size_t k = 0; k < n; ++k) {
-    const size_t i = reverse ? n - 1 - k : k;
-    const Wide term = static_cast<Wide>(b[i]);
-    carry = k == 0 ? term : static_cast<Wide>(a[reverse ? i + 1 : i]) * carry + term;
-    y[i] = static_cast<T>(carry);
+  std::vector<T> y(static_cast<size_t>(outer * n * inner));
+  for (int64_t line = 0; line < outer * inner; ++line) {
+    const int64_t start = line / inner * n * inner + line % inner;
+    Wide carry = 0;
+    for (int64_t k = 0; k < n; ++k) {
+      const int64_t i = reverse ? n - 1 - k : k, at = start + i * inner;
+      const T factor = a == nullptr ? T{1} : k == 0 ? T{0} : a[reverse ? at + inner : at];
+      const Wide term = static_cast<Wide>(b[at]);
+      carry = k == 0 ? term : static_cast<Wide>(factor) * carry + term;
+      y[static_cast<size_t>(at)] = static_cast<T>(carry);
+    }
   }
   return y;
 }
@@ -614,57 +620,51 @@ void check_scans(DType dtype, int64_t outer, int64_t n, int64_t inner) {
     return x;
   };
   const std::vector<T> a = numbers(), b = numbers(), one = {1};
-  std::vector<T> y(a.size() - 1), y_products(y.size());
-  const auto at = [&](int64_t o, int64_t k, int64_t i) {
-    return static_cast<size_t>((o * n + k) * inner + i);
-  };
-  const auto line_of = [&](const std::vector<T>& x, int64_t o, int64_t i, size_t shift) {
-    std::vector<T> line;
-    for (int64_t k = 0; k < n; ++k) line.push_back(x[at(o, k, i) + shift]);
-    return line;
-  };
-  ThreadPool pool(2);
-  const Strides dense = contiguous_strides(shape);
-  const TypedOperand shifted = {reinterpret_cast<const std::byte*>(b.data() + 1), dtype, dense};
+  std::vector<T> starts(b.size() - 1);  // of products: the first factor, then nothing is added
+  for (size_t i = 0; i < starts.size(); ++i) {
+    if (static_cast<int64_t>(i) / inner % n == 0) starts[i] = b[i + 1];
+  }
+  const std::vector<T> products =
+      stepped(b.data() + 1, starts.data(), outer, n, inner, /*reverse=*/false);
+  std::vector<T> scans[2][2];  // by reverse, is_sum
   for (const bool reverse : {false, true}) {
     for (const bool is_sum : {false, true}) {
-      linear_scan(pool, is_sum ? operand(one, dtype, {0, 0, 0}) : operand(a, dtype, dense), shifted,
-                  shape, 1, reverse, dtype, reinterpret_cast<std::byte*>(y.data()));
-      for (int64_t o = 0; o < outer; ++o) {
-        for (int64_t i = 0; i < inner; ++i) {
-          const std::vector<T> factors =
-              is_sum ? std::vector<T>(static_cast<size_t>(n), T{1}) : line_of(a, o, i, 0);
-          REQUIRE(line_of(y, o, i, 0) == stepped(factors, line_of(b, o, i, 1), reverse));
-        }
+      scans[reverse][is_sum] =
+          stepped(is_sum ? nullptr : a.data(), b.data() + 1, outer, n, inner, reverse);
+    }
+  }
+  const Strides dense = contiguous_strides(shape);
+  const TypedOperand shifted = {reinterpret_cast<const std::byte*>(b.data() + 1), dtype, dense};
+  on_every_target([&] {
+    ThreadPool pool(2);
+    std::vector<T> y(starts.size());
+    for (const bool reverse : {false, true}) {
+      for (const bool is_sum : {false, true}) {
+        std::fill(y.begin(), y.end(), T{77});
+        linear_scan(pool, is_sum ? operand(one, dtype, {0, 0, 0}) : operand(a, dtype, dense),
+                    shifted, shape, 1, reverse, dtype, reinterpret_cast<std::byte*>(y.data()));
+        REQUIRE(y == scans[reverse][is_sum]);
       }
     }
-  }
-  product_scan(pool, shifted, shape, 1, reinterpret_cast<std::byte*>(y_products.data()));
-  for (int64_t o = 0; o < outer; ++o) {
-    for (int64_t i = 0; i < inner; ++i) {
-      const std::vector<T> factors = line_of(b, o, i, 1);
-      std::vector<T> start(factors.size());
-      start[0] = factors[0];
-      REQUIRE(line_of(y_products, o, i, 0) == stepped(factors, start, false));
-    }
-  }
+    std::fill(y.begin(), y.end(), T{77});
+    product_scan(pool, shifted, shape, 1, reinterpret_cast<std::byte*>(y.data()));
+    REQUIRE(y == products);
+  });
 }
 
 }  // namespace
 
 TEST_CASE("scans are their steps to the bit, from either end, whatever the lines") {
-  on_every_target([&] {
-    for (int64_t outer : {1, 5, 8, 19, 300}) {
-      for (int64_t n : {1, 2, 10, 15, 16, 33, 64, 65, 130}) {
-        for (int64_t inner : {1, 3, 37, 260}) {
-          if (outer * inner > 4000) continue;
-          check_scans<float>(DType::kF32, outer, n, inner);
-          check_scans<double>(DType::kF64, outer, n, inner);
-          check_scans<int64_t>(DType::kI64, outer, n, inner);
-        }
+  for (int64_t outer : {1, 5, 8, 19, 300}) {
+    for (int64_t n : {1, 2, 10, 15, 16, 33, 64, 65, 130}) {
+      for (int64_t inner : {1, 3, 37, 260}) {
+        if (outer * inner > 4000) continue;
+        check_scans<float>(DType::kF32, outer, n, inner);
+        check_scans<double>(DType::kF64, outer, n, inner);
+        check_scans<int64_t>(DType::kI64, outer, n, inner);
       }
     }
-  });
+  }
 }
 
 TEST_CASE("the gradient of a product joins what is before and behind each factor") {

@@ -57,6 +57,7 @@ TEST_CASE("masks are what every token by itself says, on random walks") {
   for (const auto& tokenizer : tokenizers()) {
     const std::vector<int32_t> ends = tokenizer->end_tokens();
     const auto vocabulary = std::make_shared<VocabularyTrie>(*tokenizer, ends);
+    const int64_t vocab_size = tokenizer->vocab_size();
     for (const char* gbnf : kGrammars) {
       const Grammar grammar = parse_grammar(gbnf, "test");
       const auto constraint = std::make_shared<TokenConstraint>(grammar, vocabulary);
@@ -69,7 +70,7 @@ TEST_CASE("masks are what every token by itself says, on random walks") {
           const TokenMask mask = text.allowed();
           std::vector<int32_t> allowed;
           int wrong = 0;
-          for (int32_t token = 0; token < tokenizer->vocab_size(); ++token) {
+          for (int32_t token = 0; token < vocab_size; ++token) {
             std::string_view bytes = vocabulary->bytes(token);
             if (drops && bytes.starts_with(' ')) bytes.remove_prefix(1);
             grammar::State next = bytes.empty() ? grammar::kDead : state;

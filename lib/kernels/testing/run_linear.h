@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <vector>
 
 #include "lib/base/pool.h"
@@ -44,11 +45,13 @@ inline std::vector<float> run_linear(int threads, const float* x, int64_t x_stri
                 .epilogue = &epilogue});
   CHECK(std::all_of(seen.begin(), seen.end(), [](int times) { return times == 1; }));
   std::vector<float> result;
+  int64_t untouched = std::count(y.end() - 1, y.end(), kUntouched);
   for (int64_t i = 0; i < m; ++i) {
-    for (int64_t j = 0; j < n; ++j) result.push_back(y[i * y_stride + j] - 1.0f);
-    for (int64_t j = n; j < y_stride; ++j) CHECK(y[i * y_stride + j] == kUntouched);
+    const auto row = y.begin() + i * y_stride;
+    std::transform(row, row + n, std::back_inserter(result), [](float v) { return v - 1.0f; });
+    untouched += std::count(row + n, row + y_stride, kUntouched);
   }
-  CHECK(y.back() == kUntouched);
+  CHECK(untouched == 1 + 3 * m);
   return result;
 }
 

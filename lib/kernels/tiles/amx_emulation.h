@@ -2,10 +2,7 @@
 // a TileUnit made of them and the micro-kernel.
 #pragma once
 
-#include <bit>
-#include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -68,41 +65,14 @@ struct EmulatedTiles {
     multiply(tile(1), tile(2 + kStep), tile(6 + kStep));
   }
 
-  // "DAZ=FTZ=1, RNE rounding": subnormal numbers count as zero, before and after.
-  static float flush(float x) {
-    return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x;
-  }
-  static float widen(const std::byte* at) {
-    uint16_t bits;
-    std::memcpy(&bits, at, 2);
-    return flush(std::bit_cast<float>(uint32_t{bits} << 16));
-  }
-
-  // For each row, sums of the even and of the odd products, one fused multiply-add each; the two
-  // are added, then that to the destination.
+  // "DAZ=FTZ=1, RNE rounding": subnormal numbers count as zero, before and after. For each row,
+  // sums of the even and of the odd products, one fused multiply-add each; the two are added, then
+  // that to the destination.
   static void multiply(std::byte (*sum)[kRowBytes], std::byte (*a)[kRowBytes],
-                       std::byte (*b)[kRowBytes]) {
-    for (int m = 0; m < kRows; ++m) {
-      float products[2 * kRows] = {};
-      for (int k = 0; k < kRows; ++k) {
-        for (int n = 0; n < 2 * kRows; ++n) {
-          const float left = widen(&a[m][4 * k + 2 * (n % 2)]);
-          products[n] = flush(std::fma(left, widen(&b[k][2 * n]), products[n]));
-        }
-      }
-      for (int n = 0; n < kRows; ++n) {
-        float c;
-        std::memcpy(&c, &sum[m][4 * n], 4);
-        c = flush(flush(c) + flush(products[2 * n] + products[2 * n + 1]));
-        std::memcpy(&sum[m][4 * n], &c, 4);
-      }
-    }
-  }
+                       std::byte (*b)[kRowBytes]);
 };
 
-inline constexpr TileUnit kEmulatedTileUnit = {
-    EmulatedTiles::enter, EmulatedTiles::leave, multiply_any_strips<EmulatedTiles>,
-    multiply_any_short_strips<EmulatedTiles>, multiply_any_row<EmulatedTiles>};
+extern const TileUnit kEmulatedTileUnit;
 
 // While it lives, products use `unit`, whatever the SIMD target is.
 class TileUnitScope {

@@ -98,18 +98,21 @@ std::vector<float> run_linear(int threads, const std::vector<float>& x, int64_t 
 std::vector<double> expected_linear(const std::vector<float>& x, int64_t m,
                                     const std::vector<Weight>& weights,
                                     const std::function<float(float)>& round) {
-  std::vector<double> y;
-  for (int64_t i = 0; i < m; ++i) {
-    for (const Weight& w : weights) {
-      std::vector<float> row(w.cols);
-      for (int64_t j = 0; j < w.rows; ++j) {
-        to_float(w.dtype, static_cast<const std::byte*>(w.data) + j * row_bytes(w.dtype, w.cols),
-                 row.data(), w.cols);
+  std::vector<float> rounded = x;
+  for (float& v : rounded) v = round(v);
+  int64_t n = 0, column = 0;
+  for (const Weight& w : weights) n += w.rows;
+  std::vector<double> y(m * n);
+  for (const Weight& w : weights) {
+    std::vector<float> row(w.cols);
+    for (int64_t j = 0; j < w.rows; ++j, ++column) {
+      to_float(w.dtype, static_cast<const std::byte*>(w.data) + j * row_bytes(w.dtype, w.cols),
+               row.data(), w.cols);
+      for (float& v : row) v = round(v);
+      for (int64_t i = 0; i < m; ++i) {
         double sum = 0;
-        for (int64_t k = 0; k < w.cols; ++k) {
-          sum += double{round(x[i * w.cols + k])} * round(row[k]);
-        }
-        y.push_back(sum);
+        for (int64_t k = 0; k < w.cols; ++k) sum += double{rounded[i * w.cols + k]} * row[k];
+        y[i * n + column] = sum;
       }
     }
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -243,18 +244,30 @@ inline void make_sayable(io::Json& config) {
   }
 }
 
-// A Hugging Face directory with random weights and a tokenizer trained on kTrainingText.
+// A tokenizer trained on kTrainingText, once for all models.
+inline const std::vector<text::TokenizerFile>& trained_tokenizer(text::TokenizerKind kind) {
+  static std::map<text::TokenizerKind, std::vector<text::TokenizerFile>> made;
+  const auto [at, is_new] = made.try_emplace(kind);
+  if (is_new) {
+    text::TokenizerTraining options;
+    options.kind = kind;
+    options.vocab_size = 300;
+    options.special_tokens = {"<|im_start|>", "<|im_end|>"};
+    options.bos = "<|im_start|>";
+    options.eos = "<|im_end|>";
+    options.chat_template = kTurnTemplate;
+    at->second = text::make_tokenizer({kTrainingText}, options);
+  }
+  return at->second;
+}
+
+// A Hugging Face directory with random weights and such a tokenizer.
 inline std::string model_directory(const models::ModelDef& def, io::Json config,
                                    text::TokenizerKind kind) {
   const std::string directory = lumen::testing::temporary_directory();
-  text::TokenizerTraining options;
-  options.kind = kind;
-  options.vocab_size = 300;
-  options.special_tokens = {"<|im_start|>", "<|im_end|>"};
-  options.bos = "<|im_start|>";
-  options.eos = "<|im_end|>";
-  options.chat_template = kTurnTemplate;
-  text::train_tokenizer({kTrainingText}, options, directory);
+  for (const text::TokenizerFile& file : trained_tokenizer(kind)) {
+    io::write_file_atomically(directory + "/" + file.name, file.content);
+  }
   config["vocab_size"] = 320;
   if (config.contains("vocab_size_per_layer_input")) config["vocab_size_per_layer_input"] = 320;
   config["rope_interleaved"] = io::rotates_pairs(io::get_string(config, "model_type"));
