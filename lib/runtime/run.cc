@@ -1,5 +1,7 @@
 #include "lib/runtime/run.h"
 
+#include <unistd.h>
+
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
 #include "lib/io/atomic_file.h"
@@ -22,7 +24,7 @@ int run_chat(const RunOptions& options) {
   Session session = load_session(options);
   SignalWatch signals;
   LineEditor editor(signals, options.no_history ? "" : history_path());
-  Chat chat(session, options, editor, signals, write_stdout);
+  Chat chat(session, options, editor, signals, write_stdout, shows_styles(STDOUT_FILENO));
   return chat.run();
 }
 
