@@ -117,6 +117,15 @@ void GgufWriter::set(std::string key, const Value& value) {
   metadata_.emplace_back(std::move(key), text_of(value));
 }
 
+void GgufWriter::replace(const std::string& key, const Value& value) {
+  for (auto& [name, present] : metadata_) {
+    if (name != key) continue;
+    present = text_of(value);
+    return;
+  }
+  set(key, value);
+}
+
 void GgufWriter::copy(const GgufValue& value) {
   Bytes bytes;
   bytes.number(static_cast<uint32_t>(value.type()));

@@ -30,6 +30,8 @@ class GgufWriter {
                              std::vector<bool>, std::vector<uint8_t>>;
 
   void set(std::string key, const Value& value);
+  // The same in the place of the value that the key has, or at the end if it has none.
+  void replace(const std::string& key, const Value& value);
   // A pair of another file as it is.
   void copy(const GgufValue& value);
 

@@ -12,6 +12,7 @@
 #include "lib/io/mapped_file.h"
 #include "lib/runtime/builtin_model.h"
 #include "lib/runtime/conversion/conversion.h"
+#include "lib/runtime/conversion/diff.h"
 #include "lib/runtime/conversion/gguf_file_type.h"
 #include "lib/runtime/conversion/inspect.h"
 #include "lib/runtime/conversion/verify.h"
@@ -39,6 +40,9 @@ void check_directory_output(const ConvertOptions& options) {
   if (is_quantized(requested_type(options).matrices)) {
     fail(ErrorKind::kUsage, "--type ", options.type,
          " is for GGUF files; a directory takes f32, f16 or bf16");
+  }
+  if (!options.metadata.empty()) {
+    fail(ErrorKind::kUsage, "--set is for GGUF files; a directory has its settings in config.json");
   }
   if (options.imatrix) {
     fail(ErrorKind::kUsage, "--imatrix is for GGUF files whose matrices are rounded to blocks");
@@ -101,7 +105,7 @@ std::string architecture_list(bool json) {
 
 void declare(CommandLine& line, ConvertOptions& options) {
   const auto matters_to = [&](unsigned tasks) { line.matters_to(tasks, options.given); };
-  matters_to(kConvert | kConvertAdapter | kVerify);
+  matters_to(kConvert | kConvertAdapter | kVerify | kDiff);
   line.add_positional(path_field(
       "model", "MODEL", "GGUF or llama2.c file, Hugging Face directory, org/name, LoRA adapter",
       options.model));
@@ -129,11 +133,14 @@ void declare(CommandLine& line, ConvertOptions& options) {
   line.add(text_field("shard-size", "SIZE",
                       "several files of at most SIZE: 2GB (a directory: 5GB; GGUF: one file)",
                       options.shard_size));
+  line.add(list_field("set", "KEY=VALUE",
+                      "metadata of a GGUF file, e.g. general.name=Ada (repeatable)",
+                      options.metadata));
   matters_to(kConvert | kConvertAdapter);
   line.add(switch_field("force", "replace the output if it is there", options.force));
   line.add(switch_field("dry-run", "only tell the size and types of what would be written",
                         options.dry_run));
-  matters_to(kConvert | kVerify);
+  matters_to(kConvert | kVerify | kDiff);
   line.add_threads(number_field("threads", "threads to compute with (physical cores)",
                                 options.threads, 1, kMaxThreads));
   line.group("Inspect");
@@ -155,6 +162,9 @@ void declare(CommandLine& line, ConvertOptions& options) {
                         options.verify));
   line.add(number_field("max-kl", "mean KL divergence, in nats, that is no difference (0.1)",
                         options.max_kl, 0, 1e6));
+  matters_to(kDiff);
+  line.add(switch_field("diff", "compare the tensors of MODEL and OUTPUT: max, rms, cosine of each",
+                        options.diff));
   matters_to(~0u);
   line.add_json("print one JSON object, with --dry-run too", options.json);
   line.add_example("lumen-convert runs/lumen-tiny tiny.gguf --type q8_0", "write a GGUF file");
@@ -174,7 +184,10 @@ void declare(CommandLine& line, ConvertOptions& options) {
                    "a Hugging Face directory of a GGUF file");
   line.add_example("lumen-convert stories.bin hf-model --tokenizer tokenizer.bin",
                    "a Hugging Face directory of a llama2.c model");
+  line.add_example("lumen-convert model.gguf new.gguf --set general.name=Ada",
+                   "the same file under another name");
   line.add_example("lumen-convert --inspect model.gguf", "show what a file holds");
+  line.add_example("lumen-convert hf-model model.gguf --diff", "compare their tensors one by one");
   line.add_example("lumen-convert hf-model model.gguf --verify", "compare what the two answer");
 }
 
@@ -205,6 +218,14 @@ int convert(const ConvertOptions& options) {
     write_stdout(architecture_list(options.json));
     return 0;
   }
+  if (options.diff) {
+    if (options.verify) fail(ErrorKind::kUsage, "--diff and --verify do not go together");
+    options.given.require(kDiff, "with --diff");
+    if (!options.model || !options.output) {
+      fail(ErrorKind::kUsage, "--diff needs two models: lumen-convert MODEL OTHER --diff");
+    }
+    return diff(options);
+  }
   if (options.verify) {
     options.given.require(kVerify, "with --verify");
     if (!options.model || !options.output) {
@@ -212,9 +233,10 @@ int convert(const ConvertOptions& options) {
     }
     return verify(options), 0;
   }
-  options.given.require(kConvert | kConvertAdapter, "without --inspect or --verify");
+  options.given.require(kConvert | kConvertAdapter, "without --inspect, --verify or --diff");
   if (options.json && !options.dry_run) {
-    fail(ErrorKind::kUsage, "--json has no effect without --inspect, --verify or --dry-run");
+    fail(ErrorKind::kUsage,
+         "--json has no effect without --inspect, --verify, --diff or --dry-run");
   }
   if (!options.model || !options.output) {
     fail(ErrorKind::kUsage, "nothing to do: name a model and what to write, or --inspect MODEL");

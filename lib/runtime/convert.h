@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lib/runtime/tool/command_line.h"
 
@@ -15,7 +16,8 @@ enum ConvertTask : unsigned {
   kConvertAdapter = 2,
   kInspect = 4,
   kVerify = 8,
-  kList = 16
+  kList = 16,
+  kDiff = 32
 };
 
 // The mean divergence of verify() that is taken for agreement: types of four bits have about half.
@@ -30,6 +32,7 @@ struct ConvertOptions {
   std::optional<std::string> lora;        // an adapter to work into the weights
   std::optional<std::string> base;        // the model of an adapter that is converted
   std::optional<std::string> imatrix;     // what the columns of matrices count when rounded
+  std::vector<std::string> metadata;      // of a GGUF file: KEY=VALUE
   bool allow_requantize = false;
   bool force = false, dry_run = false;
   std::optional<int64_t> threads;
@@ -38,7 +41,7 @@ struct ConvertOptions {
   std::optional<std::string> tokenizer;
   bool hashes = false;
   bool list_archs = false;
-  bool verify = false;
+  bool verify = false, diff = false;
   std::optional<double> max_kl;  // absent: kMaxDivergence
   bool json = false;
 

@@ -1,5 +1,7 @@
 #include "lib/runtime/run.h"
 
+#include <unistd.h>
+
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
 #include "lib/io/atomic_file.h"
@@ -9,6 +11,7 @@
 #include "lib/runtime/chat/line_editor.h"
 #include "lib/runtime/chat/text_commands.h"
 #include "lib/runtime/classify.h"
+#include "lib/runtime/doctor.h"
 #include "lib/runtime/generation/batch.h"
 #include "lib/runtime/generation/prompt_cache.h"
 #include "lib/runtime/tool/output.h"
@@ -22,7 +25,7 @@ int run_chat(const RunOptions& options) {
   Session session = load_session(options);
   SignalWatch signals;
   LineEditor editor(signals, options.no_history ? "" : history_path());
-  Chat chat(session, options, editor, signals, write_stdout);
+  Chat chat(session, options, editor, signals, write_stdout, shows_styles(STDOUT_FILENO));
   return chat.run();
 }
 
@@ -30,6 +33,7 @@ int run_chat(const RunOptions& options) {
 
 int run(const RunOptions& options) {
   options.check();
+  if (options.doctor) return run_doctor(options);
   const std::string model = options.model ? *options.model : "";
   if (!model.empty() && is_classifier_directory(model)) {
     options.given.require(kClassify, "with a classifier");

@@ -36,11 +36,10 @@ void RunOptions::check() const {
     bool asked;
     const char* flag;
     RunTask task;
-  } tasks[] = {{tokenize, "--tokenize", kTokenize},
-               {detokenize, "--detokenize", kDetokenize},
-               {render.has_value(), "--render", kRender},
-               {batch.has_value(), "--batch", kBatch},
-               {logits.has_value(), "--logits", kLogits}};
+  } tasks[] = {
+      {tokenize, "--tokenize", kTokenize},       {detokenize, "--detokenize", kDetokenize},
+      {render.has_value(), "--render", kRender}, {doctor, "--doctor", kDoctor},
+      {batch.has_value(), "--batch", kBatch},    {logits.has_value(), "--logits", kLogits}};
   for (const auto& task : tasks) {
     for (const auto* other = &task + 1; other != std::end(tasks); ++other) {
       exclude(task.asked, other->asked, task.flag, other->flag);
@@ -84,8 +83,9 @@ void RunOptions::check() const {
 
 void declare(CommandLine& line, RunOptions& options) {
   constexpr unsigned kReading = kChat | kAnswer | kBatch | kLogits;
+  constexpr unsigned kLoading = kReading | kDoctor;
   const auto matters_to = [&](unsigned tasks) { line.matters_to(tasks, options.given); };
-  matters_to(kReading | kTokenize | kDetokenize | kClassify);
+  matters_to(kLoading | kTokenize | kDetokenize | kClassify);
   line.add_positional(path_field("model", "MODEL",
                                  "GGUF file, Hugging Face directory or org/name, llama2.c .bin "
                                  "(built-in)",
@@ -135,11 +135,11 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add(options.sampling.usual_fields());
 
   line.group("Model");
-  matters_to(kReading | kTokenize | kDetokenize);
+  matters_to(kLoading | kTokenize | kDetokenize);
   line.add(path_field("tokenizer", "FILE",
                       "vocabulary to use: tokenizer.json or .bin, .model, GGUF, directory",
                       options.tokenizer));
-  matters_to(kReading);
+  matters_to(kLoading);
   line.add(path_field("chat-template", "FILE.jinja", "chat template to use instead of the model's",
                       options.chat_template));
   line.add(list_field("template-arg", "KEY=VALUE",
@@ -151,7 +151,7 @@ void declare(CommandLine& line, RunOptions& options) {
   matters_to(~0u);
   line.add_threads(number_field("threads", "threads to compute with (physical cores)",
                                 options.threads, 1, kMaxThreads));
-  matters_to(kReading);
+  matters_to(kLoading);
   line.add(choice_field("kv", "type of the KV cache (f16)", options.kv, {"f16", "f32", "q8_0"}));
   Field lora = list_field("lora", "ADAPTER",
                           "LoRA adapter: directory (PEFT, MLX) or GGUF; ADAPTER=0.5 scales it",
@@ -167,12 +167,12 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add(path_field("prompt-cache", "FILE",
                       "keep what was read: go on with FILE if it fits, replace it at the end",
                       options.prompt_cache));
-  matters_to(kReading);
+  matters_to(kLoading);
   line.add(list_field("set", "KEY=VALUE", "override a config value, e.g. rope_theta (repeatable)",
                       options.overrides));
 
   line.group("Output");
-  matters_to(kAnswer | kBatch | kClassify);
+  matters_to(kAnswer | kBatch | kClassify | kDoctor);
   line.add_json("print one JSON object with text, tokens and timings", options.json);
   matters_to(kReading);
   line.add(switch_field("stats", "print speed and memory to stderr", options.stats));
@@ -231,19 +231,28 @@ void declare(CommandLine& line, RunOptions& options) {
   matters_to(kChat | kAnswer | kBatch);
   line.add(
       path_field("grammar", "FILE.gbnf", "answer with a text of this grammar", options.grammar));
-  matters_to(kReading);
+  matters_to(kDoctor);
+  line.add(switch_field("doctor",
+                        "tell what of this machine, and of MODEL if one is named, costs speed or "
+                        "prevents answers, and exit: 3 if something does",
+                        options.doctor));
+  matters_to(kLoading);
   line.add(switch_field("allow-nonfinite", "accept weights that are NaN or infinite",
                         options.allow_nonfinite));
+  matters_to(kReading);
   line.add(switch_field("no-repack", "use the weights as they are in the file: slower, no copy",
                         options.no_repack));
 
   line.add_variable("XDG_STATE_HOME",
                     "the chat keeps the lines typed in XDG_STATE_HOME/lumen/history, else "
                     "~/.local/state/lumen/history");
+  line.add_variable("VISUAL, EDITOR",
+                    "the editor of /edit and Ctrl-X Ctrl-E in the chat: VISUAL, else EDITOR");
   line.add_example("lumen-run", "chat with the built-in model");
   line.add_example("lumen-run model.gguf -p 'Why?' -n 50", "print one answer");
   line.add_example("lumen-run model.gguf --batch questions.jsonl", "answer many prompts at once");
   line.add_example("lumen-run runs/mnist-lenet a.png b.png", "tell the class of pictures");
+  line.add_example("lumen-run model.gguf --doctor", "look at the machine and the model");
   line.add_example("lumen-run DIR -p 'Sum up:' -f a.txt", "ask about a text");
   line.add_example("cat a.txt | lumen-run DIR -p 'Sum up:'", "the same");
 }

@@ -21,6 +21,7 @@ enum RunTask : unsigned {
   kDetokenize = 32,
   kRender = 64,
   kClassify = 128,
+  kDoctor = 256,
 };
 
 struct RunOptions {
@@ -50,7 +51,7 @@ struct RunOptions {
   std::string on_bad_line = "stop";
 
   bool json = false, stats = false, profile = false, show_prompt = false, no_history = false;
-  bool hide_thinking = false;
+  bool hide_thinking = false, doctor = false;
   std::optional<std::string> logits;
 
   bool tokenize = false, detokenize = false, jsonl = false;

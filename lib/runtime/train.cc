@@ -16,6 +16,7 @@
 #include "lib/runtime/tool/output.h"
 #include "lib/runtime/training/bundled_recipes.h"
 #include "lib/runtime/training/export_model.h"
+#include "lib/runtime/training/gguf_result.h"
 #include "lib/runtime/training/train_checks.h"
 #include "lib/runtime/training/train_loop.h"
 
@@ -130,6 +131,7 @@ Json describe_result(const Recipe& recipe, const TrainLoop& loop, const TaskSumm
   Json out = {{"schema", 1},
               {"name", recipe.name},
               {"out", recipe.output_dir},
+              {"gguf", wants_gguf(recipe) ? Json(gguf_name(recipe)) : Json()},
               {"ended_by", loop.ended_by()},
               {"steps", state.step},
               {"epochs", static_cast<double>(state.step) /
@@ -170,10 +172,11 @@ std::string last_line(const Recipe& recipe, const TrainLoop& loop) {
 // Where the result is, and how to use it.
 std::string result_line(const Recipe& recipe) {
   const std::string place = io::place_of(recipe.output_dir);
-  if (!recipe.lora.rank || recipe.exported.merge_lora) return "the model is in " + place;
+  const std::string gguf = wants_gguf(recipe) ? str(" and, as GGUF, ", gguf_name(recipe)) : "";
+  if (!recipe.lora.rank || recipe.exported.merge_lora) return "the model is in " + place + gguf;
   const bool builtin = *recipe.model.path == kBuiltinModel;  // lumen-run's own
   const std::string base = builtin ? "" : io::place_of(find_base_model(recipe)) + " ";
-  return str("the adapter is in ", place, "; lumen-run ", base, "--lora ", place, " runs it");
+  return str("the adapter is in ", place, gguf, "; lumen-run ", base, "--lora ", place, " runs it");
 }
 
 void announce(const Recipe& recipe, const TaskSummary& summary, const io::Checkpoint* from) {
@@ -191,7 +194,9 @@ void refuse_inputs(const Recipe& recipe, const std::string& source, const TaskSu
   std::vector<std::string> inputs = named_files(recipe);
   inputs.push_back(source);
   for (const TaskSummary::DataFile& file : summary.data) inputs.push_back(file.path);
-  directory.refuse_inputs(inputs, exported_names());
+  std::vector<std::string> outputs = exported_names();
+  outputs.insert(outputs.end(), {kGgufModel, kGgufAdapter});
+  directory.refuse_inputs(inputs, outputs);
 }
 
 // Writes the result.
@@ -252,10 +257,17 @@ int run(const Recipe& recipe, const std::string& source, const TrainOptions& opt
   loop.metrics().finish();
 
   const bool stopped = loop.ended_by() == "SIGINT" || loop.ended_by() == "SIGTERM";
-  if (!stopped) publish(recipe, directory, *task, loop);
+  int exit_code = stopped ? 128 + signals.received() : 0;
+  if (!stopped) {
+    publish(recipe, directory, *task, loop);
+    if (wants_gguf(recipe)) exit_code = write_gguf_result(recipe, directory.path(), options);
+  }
   tell(last_line(recipe, loop));
-  tell(stopped ? str("stopped by ", loop.ended_by(), "; go on with --resume auto")
-               : result_line(recipe));
+  if (stopped || exit_code != 0) {
+    tell(str("stopped by ", stopped ? loop.ended_by() : "a signal", "; go on with --resume auto"));
+  } else {
+    tell(result_line(recipe));
+  }
   if (profiler.steps() > 0) {
     const std::string title =
         str(recipe.name, ", threads ", options.threads.value_or(default_thread_count()));
@@ -264,7 +276,7 @@ int run(const Recipe& recipe, const std::string& source, const TrainOptions& opt
   if (options.json) {
     write_stdout(describe_result(recipe, loop, summary, from).dump(2) + "\n");
   }
-  return stopped ? 128 + signals.received() : 0;
+  return exit_code;
 }
 
 }  // namespace
@@ -287,6 +299,7 @@ int train(const TrainOptions& options, const TaskFactory& make) {
     write_stdout(to_toml(recipe));
     return 0;
   }
+  check_gguf_result(recipe);
   if (options.dry_run) return dry_run(recipe, options, make);
   if (options.preview) return preview(recipe, options, make);
   if (options.overfit_batch) return overfit_batch(recipe, options, make);

@@ -281,7 +281,7 @@ FusedExperts fuse_additions(const io::Json& model_config, const nn::LoraOptions&
 
 namespace {
 
-constexpr std::string_view kAll = ".experts.*.", kGatesAndUps = ".ffn_gate_up_exps.";
+constexpr std::string_view kOfExperts = ".experts.*.", kGatesAndUps = ".ffn_gate_up_exps.";
 
 // The matrix of expert `e` of what has those of all, or of its rows the half `part` of `parts`.
 Array matrix_of(const Array& all, int64_t e, int64_t part, int64_t parts) {
@@ -348,7 +348,8 @@ void stack_additions(const io::Json& model_config, std::string_view architecture
       const std::vector<std::string> names = matrices_of(model_config, kGateUp);
       ExpertAdditions parts[2] = {std::move(matrices[names[0]]), std::move(matrices[names[1]])};
       for (const int part : {0, 1}) {
-        const std::string place = str(layer, kAll, names[static_cast<size_t>(part)], ".weight");
+        const std::string place =
+            str(layer, kOfExperts, names[static_cast<size_t>(part)], ".weight");
         if (!parts[part].empty()) require_alike(place, experts, parts[part]);
       }
       matrices.erase(names[1]);
@@ -356,7 +357,7 @@ void stack_additions(const io::Json& model_config, std::string_view architecture
     }
     for (const auto& [matrix, additions] : matrices) {
       if (additions.empty()) continue;
-      const std::string place = str(layer, kAll, matrix, ".");
+      const std::string place = str(layer, kOfExperts, matrix, ".");
       require_alike(place + "weight", experts, additions);
       tensors[str(place, kLoraA)] = stacked(additions, experts, &Addition::a);
       tensors[str(place, kLoraB)] = stacked(additions, experts, &Addition::b);

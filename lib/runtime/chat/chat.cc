@@ -8,6 +8,7 @@
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
 #include "lib/io/mapped_file.h"
+#include "lib/runtime/chat/text_editor.h"
 #include "lib/runtime/generation/prompt.h"
 #include "lib/runtime/generation/prompt_cache.h"
 #include "lib/runtime/tool/output.h"
@@ -27,37 +28,6 @@ std::string safe(std::string_view text) {
   std::string out;
   append_safe_text(out, text, TextSafety::kTerminal);
   return out;
-}
-
-// The names of files in `text`, as a shell has them: 'a b', "a b" and a\ b are one name each.
-std::vector<std::string> split_names(std::string_view text) {
-  std::vector<std::string> names;
-  char quote = ' ';  // that ends the present piece
-  bool is_inside = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool is_escape = text[i] == '\\' && quote == ' ' && i + 1 < text.size();
-    if (is_escape) ++i;
-    if (!is_escape && text[i] == quote) {
-      is_inside = quote != ' ';
-      quote = ' ';
-      continue;
-    }
-    const bool begins = !is_inside;
-    is_inside = true;
-    if (begins) names.emplace_back();
-    if (begins && !is_escape && (text[i] == '\'' || text[i] == '"')) {
-      quote = text[i];
-    } else {
-      names.back() += text[i];
-    }
-  }
-  return names;
-}
-
-// `name` with the home directory for "~/" at its beginning.
-std::string at_home(const std::string& name) {
-  const char* home = std::getenv("HOME");
-  return home != nullptr && name.starts_with("~/") ? home + name.substr(1) : name;
 }
 
 // The file that the argument of a command names; spaces need no quotes.
@@ -87,6 +57,10 @@ std::string message_count(const Conversation& conversation) {
   return str(count, count == 1 ? " message" : " messages");
 }
 
+bool is_blank(std::string_view message) {
+  return message.find_first_not_of(" \t\n") == message.npos;
+}
+
 // Whether the chat can go on after `kind`: what the user asked for was wrong or impossible.
 bool is_recoverable(ErrorKind kind) {
   switch (kind) {
@@ -95,6 +69,7 @@ bool is_recoverable(ErrorKind kind) {
     case ErrorKind::kMissing:
     case ErrorKind::kUnsupported:
     case ErrorKind::kCannotCreate:
+    case ErrorKind::kProgramFailed:
       return true;
     default:
       return false;
@@ -104,7 +79,7 @@ bool is_recoverable(ErrorKind kind) {
 }  // namespace
 
 Chat::Chat(Session& session, const RunOptions& options, LineReader& reader, SignalWatch& signals,
-           std::function<void(std::string_view)> write)
+           std::function<void(std::string_view)> write, bool dims_thoughts)
     : session_(session),
       sampling_(options.sampling),
       generation_(generation_options(options, session)),
@@ -112,6 +87,7 @@ Chat::Chat(Session& session, const RunOptions& options, LineReader& reader, Sign
       reader_(reader),
       signals_(signals),
       write_(std::move(write)),
+      dims_thoughts_(dims_thoughts),
       prompt_cache_(options.prompt_cache),
       generator_(make_generator(options, session)),
       conversation_(session.format, generator_, options.system.value_or(""), [this](int turns) {
@@ -123,28 +99,35 @@ Chat::Chat(Session& session, const RunOptions& options, LineReader& reader, Sign
 
 const std::vector<Chat::Command>& Chat::commands() {
   static const std::vector<Command> kCommands = {
-      {"/help", "", "this list", &Chat::help},
-      {"/exit", "", "leave (also Ctrl-D)", &Chat::exit},
-      {"/reset", "", "forget the conversation, keep the system prompt", &Chat::reset},
-      {"/set", "NAME VALUE", "change a setting; alone: list them", &Chat::set},
-      {"/show", "TOPIC", "params, model, prompt, template, messages or stats", &Chat::show},
-      {"/retry", "", "answer the last message anew", &Chat::retry},
+      {"/help", "", "this list", &Chat::help, nullptr},
+      {"/exit", "", "leave (also Ctrl-D)", &Chat::exit, nullptr},
+      {"/reset", "", "forget the conversation, keep the system prompt", &Chat::reset, nullptr},
+      {"/set", "NAME VALUE", "change a setting; alone: list them", &Chat::set,
+       &Chat::complete_setting},
+      {"/show", "TOPIC", "params, model, prompt, template, messages or stats", &Chat::show,
+       &Chat::complete_topic},
+      {"/retry", "", "answer the last message anew", &Chat::retry, nullptr},
+      {"/edit", "", "change the last message in $VISUAL or $EDITOR, and send it", &Chat::edit,
+       nullptr},
       {"/undo", "", "take back the last message and its answer, or what /read has read",
-       &Chat::undo},
-      {"/save", "FILE", "write the conversation as JSON Lines", &Chat::save},
-      {"/load", "FILE", "go on with a saved conversation", &Chat::load},
-      {"/read", "FILE…", "put the text of files before the next message", &Chat::read_files},
+       &Chat::undo, nullptr},
+      {"/save", "FILE", "write the conversation as JSON Lines", &Chat::save, &Chat::complete_files},
+      {"/load", "FILE", "go on with a saved conversation", &Chat::load, &Chat::complete_files},
+      {"/read", "FILE…", "put the text of files before the next message", &Chat::read_files,
+       &Chat::complete_files},
   };
   return kCommands;
 }
 
 int Chat::run() {
+  reader_.complete_with([this](std::string_view line) { return complete(line); });
   try {
     converse();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kIo || !SignalWatch::hung_up()) throw;
     exit_code_ = 128 + SIGHUP;
   }
+  reader_.complete_with(nullptr);
   if (prompt_cache_) save_prompt_cache(*prompt_cache_, generator_);
   return *exit_code_;
 }
@@ -169,9 +152,13 @@ void Chat::converse() {
       is_command ? run_command(message) : answer(message);
     } catch (const Error& error) {
       if (!is_recoverable(error.kind())) throw;
-      write_(str("error: ", error.what(), "\n"));
+      tell(error);
     }
   }
+}
+
+void Chat::tell(const Error& error) {
+  write_(str("error: ", error.what(), "\n"));
 }
 
 bool Chat::read_message(std::string& message, bool& is_command) {
@@ -187,7 +174,7 @@ bool Chat::read_message(std::string& message, bool& is_command) {
   }
   switch (event) {
     case Event::kLine:
-      return message.find_first_not_of(" \t\n") != message.npos;
+      return !is_blank(message);
     case Event::kInterrupt:
       handle_interrupt(was_empty);
       break;
@@ -197,6 +184,8 @@ bool Chat::read_message(std::string& message, bool& is_command) {
     case Event::kTerminate:
       exit_code_ = 128 + signals_.termination();
       break;
+    case Event::kEdit:
+      return read_edited(message);
   }
   return false;
 }
@@ -209,6 +198,7 @@ LineReader::Event Chat::read_block(std::string& message) {
     if (is_block ? message.ends_with(kBlock) : !message.ends_with('\\')) break;
     if (!is_block) message.pop_back();
     auto [event, text] = reader_.read(kContinuation);
+    if (event == Event::kEdit) message += '\n' + text;
     if (event != Event::kLine) return event;
     reader_.remember(text);
     message += '\n' + text;
@@ -219,6 +209,21 @@ LineReader::Event Chat::read_block(std::string& message) {
     if (message.ends_with('\n')) message.pop_back();
   }
   return Event::kLine;
+}
+
+// Takes what an editor makes of what has been typed for a message.
+bool Chat::read_edited(std::string& message) {
+  try {
+    message = edit_text(message, signals_);
+  } catch (const Error& error) {
+    if (!is_recoverable(error.kind())) throw;
+    tell(error);
+    return false;
+  }
+  if (signals_.termination() != 0) exit_code_ = 128 + signals_.termination();
+  if (exit_code_ || is_blank(message)) return false;
+  show_edited(message);
+  return true;
 }
 
 void Chat::handle_interrupt(bool line_was_empty) {
@@ -253,6 +258,34 @@ void Chat::run_command(const std::string& line) {
        " (a message that begins with / needs a space before it)");
 }
 
+Completion Chat::complete(std::string_view line) {
+  if (!line.starts_with('/') || line.find('\n') != line.npos) return {};
+  const size_t end = line.find(' ');
+  std::vector<std::string> names;
+  for (const Command& command : commands()) {
+    if (line.substr(0, end) == command.name && end != line.npos) {
+      const size_t begin = std::min(line.size(), line.find_first_not_of(' ', end));
+      return command.complete ? (this->*command.complete)(line, begin) : Completion{};
+    }
+    names.emplace_back(command.name);
+  }
+  return end == line.npos ? complete_word(line, 0, names) : Completion{};
+}
+
+Completion Chat::complete_files(std::string_view line, size_t begin) {
+  return complete_file(line, begin);
+}
+
+Completion Chat::complete_setting(std::string_view line, size_t begin) {
+  std::vector<std::string> names;
+  for (const Field& field : settings()) names.push_back(field.name);
+  return complete_word(line, begin, names);
+}
+
+Completion Chat::complete_topic(std::string_view line, size_t begin) {
+  return complete_word(line, begin, {"params", "model", "prompt", "template", "messages", "stats"});
+}
+
 void Chat::help(const std::string&) {
   std::string out;
   for (const Command& command : commands()) {
@@ -265,7 +298,8 @@ void Chat::help(const std::string&) {
   }
   out +=
       "A line ending in \\ goes on; \"\"\" begins and ends a block; pasted newlines do not send.\n"
-      "Ctrl-C stops an answer or clears the line, Ctrl-R searches the history.\n";
+      "Ctrl-C stops an answer or clears the line, Ctrl-R searches the history, Tab completes\n"
+      "commands and names of files, Ctrl-X Ctrl-E opens the line in the editor of /edit.\n";
   write_(out);
 }
 
@@ -364,6 +398,29 @@ void Chat::retry(const std::string&) {
   });
 }
 
+void Chat::edit(const std::string&) {
+  const Message* last = conversation_.last_question();
+  const std::string before = last ? last->content : "";
+  const std::string text = edit_text(before, signals_);
+  if (signals_.termination() != 0) {
+    exit_code_ = 128 + signals_.termination();
+    return;
+  }
+  if (is_blank(text)) return note("the text is empty: nothing was sent");
+  if (text == before) return note("the text is as it was: nothing was sent; see /retry");
+  show_edited(text);
+  if (!last) return answer(text);
+  generate([&](TextSink sink) {
+    return conversation_.answer_instead(text, *sampler_, generation_, sink, signals_.stop_flag());
+  });
+}
+
+// As if it had been typed.
+void Chat::show_edited(const std::string& message) {
+  write_(kPrompt + safe(message) + "\n");
+  reader_.remember(message);
+}
+
 void Chat::undo(const std::string&) {
   if (!attached_.empty()) {
     forget_attached();
@@ -431,13 +488,17 @@ void Chat::forget_attached() {
 void Chat::generate(FunctionRef<GenerationResult(TextSink)> run) {
   bool ends_line = true;
   std::string piece;
-  auto print = [&](std::string_view text) {
+  const auto show = [&](std::string_view text, bool is_dim) {
     piece.clear();
     append_safe_text(piece, text, TextSafety::kTerminal);
     if (!piece.empty()) ends_line = piece.back() == '\n';
-    write_(piece);
+    write_(is_dim ? dimmed(piece) : piece);
   };
-  const GenerationResult result = run(print);
+  if (dims_thoughts_) {
+    generation_.thought_sink = [&](std::string_view text) { show(text, /*is_dim=*/true); };
+  }
+  const GenerationResult result = run([&](std::string_view text) { show(text, false); });
+  generation_.thought_sink = nullptr;
   if (!ends_line) write_("\n");
   last_stats_ = describe(session_, result, sampler_settings_);
   if (stats_) write_(last_stats_);

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/base/error.h"
+#include "lib/runtime/chat/completion.h"
 #include "lib/runtime/chat/conversation.h"
 #include "lib/runtime/chat/line_editor.h"
 #include "lib/runtime/generation/session.h"
@@ -20,9 +22,10 @@ namespace lumen::runtime {
 // empty line it gives a hint, and right after that, or after a stopped answer, ends the chat.
 class Chat {
  public:
-  // All but `write` must outlive it. `write` receives what the user sees (standard output).
+  // All but `write` must outlive it. `write` receives what the user sees (standard output), with
+  // thinking blocks fainter than the rest if `dims_thoughts`.
   Chat(Session& session, const RunOptions& options, LineReader& reader, SignalWatch& signals,
-       std::function<void(std::string_view)> write);
+       std::function<void(std::string_view)> write, bool dims_thoughts = false);
 
   // Runs until /exit or Ctrl-D (0), Ctrl-C twice (130), or SIGTERM or SIGHUP (128 + signal).
   int run();
@@ -33,6 +36,8 @@ class Chat {
     const char* argument;  // what it takes, for the help
     const char* help;
     void (Chat::*action)(const std::string& argument);
+    // What its argument, which begins at `begin` of the line, may become; null: nothing is known.
+    Completion (Chat::*complete)(std::string_view line, size_t begin);
   };
   static const std::vector<Command>& commands();
 
@@ -40,15 +45,22 @@ class Chat {
   // Asks for one message or command, which may be several lines. Returns false to ask again.
   bool read_message(std::string& message, bool& is_command);
   LineReader::Event read_block(std::string& message);
+  bool read_edited(std::string& message);
+  void show_edited(const std::string& message);
   void handle_interrupt(bool line_was_empty);
 
   void run_command(const std::string& line);
+  Completion complete(std::string_view line);
+  Completion complete_files(std::string_view line, size_t begin);
+  Completion complete_setting(std::string_view line, size_t begin);
+  Completion complete_topic(std::string_view line, size_t begin);
   void help(const std::string&);
   void exit(const std::string&);
   void reset(const std::string&);
   void set(const std::string& argument);
   void show(const std::string& topic);
   void retry(const std::string&);
+  void edit(const std::string&);
   void undo(const std::string&);
   void save(const std::string& argument);
   void load(const std::string& argument);
@@ -61,6 +73,7 @@ class Chat {
   std::vector<Field> settings();
   bool forget_list(const std::string& name);
   void note(const std::string& text);
+  void tell(const Error& error);
   void show_messages();
 
   Session& session_;
@@ -70,6 +83,7 @@ class Chat {
   LineReader& reader_;
   SignalWatch& signals_;
   std::function<void(std::string_view)> write_;
+  bool dims_thoughts_;
 
   std::optional<std::string> prompt_cache_;
   Generator generator_;

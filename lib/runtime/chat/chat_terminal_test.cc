@@ -1,6 +1,7 @@
 // The chat at a terminal: keys, signals, and the state in which it leaves the terminal.
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <thread>
 
@@ -202,6 +203,82 @@ TEST_CASE("a model file that is cut short while in use ends the chat with an I/O
   chat.type("hello\r");
   REQUIRE(chat.wait_for("lumen-run: error: "));
   REQUIRE(chat.finish().exit_code == 74);
+  REQUIRE(chat.is_in_normal_state());
+}
+
+TEST_CASE("Tab completes a command, and lists where there are several") {
+  if (!testing::has_terminals()) return;
+  ChatTerminal chat;
+  REQUIRE(chat.wait_for("> "));
+  chat.type("/sh\t");
+  REQUIRE(chat.wait_for("/show "));
+  chat.type("m\t");  // messages or model: nothing is certain
+  chat.type("\t");
+  REQUIRE(chat.wait_for("messages  model"));
+  REQUIRE(chat.wait_for("> /show m"));
+  chat.type("e\t\r");
+  REQUIRE(chat.wait_for("no messages yet"));
+  REQUIRE(chat.wait_for("> "));
+  chat.type("\x04");
+  REQUIRE(chat.finish().exit_code == 0);
+}
+
+// With $VISUAL set to `command` until it ends.
+struct Editor {
+  explicit Editor(const std::string& command) { ::setenv("VISUAL", command.c_str(), 1); }
+  ~Editor() { ::unsetenv("VISUAL"); }
+};
+
+TEST_CASE("/edit sends what the editor makes of the last message, Ctrl-X Ctrl-E of the line") {
+  if (!testing::has_terminals()) return;
+  const Editor editor("sed -i -e s/one/two/");
+  ChatTerminal chat;
+  REQUIRE(chat.wait_for("> "));
+  chat.type("say one\r");
+  REQUIRE(chat.wait_for("> "));
+  chat.type("/edit\r");
+  REQUIRE(chat.wait_for("> say two\r\n"));
+  REQUIRE(chat.wait_for("> "));
+  chat.type("again one\x18\x05");
+  REQUIRE(chat.wait_for("> again two\r\n"));
+  REQUIRE(chat.wait_for("> "));
+  chat.type("/show messages\r");
+  REQUIRE(chat.wait_for("user: say two"));
+  REQUIRE(chat.wait_for("user: again two"));
+  REQUIRE_FALSE(lumen::testing::contains(chat.shown(), "user: say one"));
+  REQUIRE(chat.wait_for("> "));
+  chat.type("/edit\r");  // sed finds nothing
+  REQUIRE(chat.wait_for("nothing was sent"));
+  REQUIRE(chat.wait_for("> "));
+  chat.type("\x04");
+  REQUIRE(chat.finish().exit_code == 0);
+  REQUIRE(chat.is_in_normal_state());
+}
+
+TEST_CASE("an editor that fails, and SIGTERM and Ctrl-C while one runs") {
+  if (!testing::has_terminals()) return;
+  {
+    const Editor editor("no-such-editor");
+    ChatTerminal chat;
+    REQUIRE(chat.wait_for("> "));
+    chat.type("/edit\r");
+    REQUIRE(chat.wait_for("error: the editor 'no-such-editor' cannot be started"));
+    REQUIRE(chat.wait_for("> "));
+    chat.type("\x04");
+    REQUIRE(chat.finish().exit_code == 0);
+  }
+  const Editor editor("trap : INT; echo started; sleep 20 & wait; echo $?; true");
+  ChatTerminal chat;
+  REQUIRE(chat.wait_for("> "));
+  chat.type("/edit\r");
+  REQUIRE(chat.wait_for("started"));
+  chat.type("\x03");  // the editor's
+  REQUIRE(chat.wait_for("nothing was sent"));
+  REQUIRE(chat.wait_for("> "));
+  chat.type("/edit\r");
+  REQUIRE(chat.wait_for("started"));
+  chat.send(SIGTERM);
+  REQUIRE(chat.finish().exit_code == 143);
   REQUIRE(chat.is_in_normal_state());
 }
 

@@ -28,8 +28,13 @@ class ScriptedReader : public LineReader {
     return line;
   }
   void remember(const std::string& entry) override { remembered.push_back(entry); }
+  void complete_with(Completer completer) override {
+    if (!completer) return;
+    for (const std::string& line : to_complete) completed.push_back(completer(line));
+  }
 
-  std::vector<std::string> prompts, remembered;
+  std::vector<std::string> prompts, remembered, to_complete;
+  std::vector<Completion> completed;
 
  private:
   std::deque<Line> lines_;
@@ -293,6 +298,58 @@ TEST_CASE("a chat leaves its prompt cache and goes on from it") {
   REQUIRE(contains(damaged.output, "(the prompt cache is not used: "));
   REQUIRE(contains(damaged.output, "(0 cached)"));
   REQUIRE(damaged.exit_code == 0);
+}
+
+TEST_CASE("Tab completes commands, settings, topics and names of files") {
+  Session session = fake_session(1000, {"answer"});
+  ScriptedReader reader({});
+  const std::string file = lumen::testing::source_path("CHANGELOG.md");
+  reader.to_complete = {
+      "/re",      "/set te",      "/show st", "/read " + file.substr(0, file.size() - 4),
+      "/exit no", "say /re",      "/retry ",  "/set temp 0",
+      "/edi",     "/sho\nanother"};
+  SignalWatch signals;
+  Chat chat(session, {}, reader, signals, [](std::string_view) {});
+  chat.run();
+  using Words = std::vector<std::string>;
+  REQUIRE(reader.completed[0].words == Words{"/read ", "/reset ", "/retry "});
+  REQUIRE(reader.completed[1].words == Words{"temp "});
+  REQUIRE(reader.completed[1].begin == 5);
+  REQUIRE(reader.completed[2].words == Words{"stats "});
+  REQUIRE(reader.completed[3].words == Words{file + " "});
+  for (const size_t none : {4, 5, 6, 7, 9}) CHECK(reader.completed[none].words.empty());
+  REQUIRE(reader.completed[8].words == Words{"/edit "});
+}
+
+TEST_CASE("thoughts are faint where the terminal can show it, and stay part of the message") {
+  const std::string script = "<think>hm</think>\n\nYes.";
+  for (const bool dims : {true, false}) {
+    CAPTURE(dims);
+    Session session = fake_session(1000, {script});
+    ScriptedReader reader({line("hi"), line("/show messages")});
+    SignalWatch signals;
+    std::string output;
+    Chat chat(
+        session, {}, reader, signals, [&](std::string_view text) { output += text; }, dims);
+    chat.run();
+    REQUIRE(contains(output, "assistant: " + script));
+    REQUIRE(contains(output, "\x1b[2mh\x1b[22m\x1b[2mm\x1b[22m") == dims);
+    REQUIRE(contains(output, "\x1b[2m>\x1b[22m\n\nYes.\n") == dims);
+    REQUIRE(contains(output, "\x1b") == dims);
+  }
+}
+
+TEST_CASE("/edit without an editor or without a terminal is refused, and the chat goes on") {
+  ::unsetenv("VISUAL");
+  ::unsetenv("EDITOR");
+  auto result = chat({line("hi"), line("/edit"), line("/show messages")});
+  REQUIRE(contains(result.output, "set the environment variable VISUAL or EDITOR"));
+  REQUIRE(contains(result.output, "user: hi\nassistant: answer\n"));
+  ::setenv("VISUAL", "true", 1);
+  result = chat({{Event::kEdit, "typed"}, line("/edit"), line("hi")});
+  ::unsetenv("VISUAL");
+  REQUIRE(contains(result.output, "error: an editor needs a terminal\nerror: an editor needs"));
+  REQUIRE(contains(result.output, "answer\n"));
 }
 
 }  // namespace

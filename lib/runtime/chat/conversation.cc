@@ -68,13 +68,23 @@ GenerationResult Conversation::answer(const std::string& user_text, Sampler& sam
 
 GenerationResult Conversation::retry(Sampler& sampler, const GenerationOptions& options,
                                      TextSink sink, const std::atomic<bool>* stop) {
-  const auto before = messages_;
-  const auto last = std::find_if(before.rbegin(), before.rend(),
+  const Message* last = last_question();
+  return answer_instead(last ? std::string(last->content) : "", sampler, options, sink, stop);
+}
+
+const Message* Conversation::last_question() const {
+  const auto last = std::find_if(messages_.rbegin(), messages_.rend(),
                                  [](const Message& message) { return message.role == kUser; });
-  if (last == before.rend()) fail(ErrorKind::kUsage, "there is no message to answer again");
-  undo();
+  return last == messages_.rend() ? nullptr : &*last;
+}
+
+GenerationResult Conversation::answer_instead(const std::string& user_text, Sampler& sampler,
+                                              const GenerationOptions& options, TextSink sink,
+                                              const std::atomic<bool>* stop) {
+  const auto before = messages_;
+  if (!undo()) fail(ErrorKind::kUsage, "there is no message to answer again");
   try {
-    return answer(last->content, sampler, options, sink, stop);
+    return answer(user_text, sampler, options, sink, stop);
   } catch (...) {
     messages_ = before;
     throw;

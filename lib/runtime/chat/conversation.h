@@ -39,6 +39,14 @@ class Conversation {
   GenerationResult retry(Sampler& sampler, const GenerationOptions& options, TextSink sink,
                          const std::atomic<bool>* stop = nullptr);
 
+  // Answers `user_text` in the place of the last user message. Throws Error(kUsage) as retry.
+  GenerationResult answer_instead(const std::string& user_text, Sampler& sampler,
+                                  const GenerationOptions& options, TextSink sink,
+                                  const std::atomic<bool>* stop = nullptr);
+
+  // The last user message, null if there is none.
+  const Message* last_question() const;
+
   // Removes the last user message and its answer; false if there is none.
   bool undo();
 

@@ -3,6 +3,7 @@
 #include <histedit.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <clocale>
 #include <csignal>
@@ -39,18 +40,13 @@ class Utf8Scope {
   locale_t locale_, previous_ = nullptr;
 };
 
-bool is_plain_terminal() {
-  const char* term = std::getenv("TERM");
-  return !term || !*term || std::string_view(term) == "dumb";
-}
-
 // Keys beyond libedit's emacs defaults, as most terminals send them.
 constexpr const char* kKeys[][2] = {
     {"^W", "ed-delete-prev-word"}, {"^R", "em-inc-search-prev"}, {"\\e[1;5C", "em-next-word"},
     {"\\e[1;5D", "ed-prev-word"},  {"\\e[H", "ed-move-to-beg"},  {"\\e[F", "ed-move-to-end"},
     {"\\e[1~", "ed-move-to-beg"},  {"\\e[4~", "ed-move-to-end"}, {"\\e[3~", "ed-delete-next-char"},
     {"^C", "lumen-interrupt"},     {"^Z", "lumen-suspend"},      {"^\\", "lumen-quit"},
-    {"\\e[200~", "lumen-paste"},
+    {"\\e[200~", "lumen-paste"},   {"^I", "lumen-complete"},     {"^X^E", "lumen-edit"},
 };
 
 // Terminals send this instead of plain typing while bracketed paste is on.
@@ -89,6 +85,8 @@ struct LineEditor::State {
     ::el_wset(edit, EL_ADDFN, L"lumen-suspend", L"stop the process", &State::on_suspend);
     ::el_wset(edit, EL_ADDFN, L"lumen-quit", L"end the process at once", &State::on_quit);
     ::el_wset(edit, EL_ADDFN, L"lumen-paste", L"insert pasted text", &State::on_paste);
+    ::el_wset(edit, EL_ADDFN, L"lumen-complete", L"complete a word", &State::on_complete);
+    ::el_wset(edit, EL_ADDFN, L"lumen-edit", L"edit the line elsewhere", &State::on_edit);
     for (const auto& [key, command] : kKeys) ::el_set(edit, EL_BIND, key, command, nullptr);
   }
 
@@ -154,6 +152,70 @@ struct LineEditor::State {
     state.interrupted = true;
     state.typed = state.line_so_far();
     return CC_EOF;
+  }
+
+  static unsigned char on_edit(EditLine* edit, wint_t) {
+    State& state = of(edit);
+    state.wants_editor = true;
+    state.typed = state.line_so_far();
+    return CC_EOF;
+  }
+
+  static unsigned char on_complete(EditLine* edit, wint_t) {
+    try {
+      return of(edit).complete();
+    } catch (...) {
+      return CC_ERROR;
+    }
+  }
+
+  unsigned char complete() {
+    const LineInfo* line = ::el_line(edit);
+    const std::string typed_part(line->buffer, line->cursor);
+    if (!completer) return CC_ERROR;
+    const Completion found = completer(typed_part);
+    const std::string common = common_beginning(found.words);
+    const size_t is_there = typed_part.size() - found.begin;
+    if (common.empty()) return CC_ERROR;
+    if (common != typed_part.substr(found.begin)) {
+      ::el_deletestr(edit, characters(typed_part.substr(found.begin)));
+      return ::el_insertstr(edit, common.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
+    }
+    if (found.words.size() < 2) return CC_NORM;
+    put("\r\n" + in_columns(found.words, is_there));
+    redraw();
+    return CC_NORM;
+  }
+
+  static int characters(std::string_view text) {
+    return static_cast<int>(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
+  }
+
+  // The words without what a path that has been typed begins with, as many as fit in some rows.
+  std::string in_columns(const std::vector<std::string>& words, size_t typed_bytes) const {
+    constexpr size_t kRows = 20, kGap = 2;
+    std::vector<std::string> shown;
+    size_t widest = 1;
+    for (const std::string& word : words) {
+      const size_t slash = word.rfind('/', typed_bytes == 0 ? 0 : typed_bytes - 1);
+      shown.push_back(word.substr(slash == word.npos || slash == 0 ? 0 : slash + 1));
+      if (shown.back().ends_with(' ')) shown.back().pop_back();
+      widest = std::max(widest, static_cast<size_t>(characters(shown.back())));
+    }
+    int columns = 0;
+    ::el_get(edit, EL_GETTC, "co", &columns);
+    const size_t width = widest + kGap;
+    const size_t per_row = std::max<size_t>(1, static_cast<size_t>(std::max(columns, 1)) / width);
+    const size_t most = std::min(shown.size(), kRows * per_row);
+    std::string out;
+    for (size_t i = 0; i < most; ++i) {
+      out += shown[i];
+      const bool ends_row = (i + 1) % per_row == 0 || i + 1 == most;
+      out.append(ends_row ? 0 : width - static_cast<size_t>(characters(shown[i])), ' ');
+      if (ends_row) out += '\n';
+    }
+    if (most < shown.size()) out += str("… and ", shown.size() - most, " more\n");
+    return out;
   }
 
   // Called by libedit, through which no exception may pass.
@@ -249,7 +311,7 @@ struct LineEditor::State {
 
   Line read_edited() {
     const Utf8Scope utf8;
-    interrupted = false;
+    interrupted = wants_editor = false;
     typed.clear();
     const TerminalScope terminal(kPasteOffLine);
     write_stdout(kPasteOn);
@@ -266,6 +328,7 @@ struct LineEditor::State {
       return {Event::kLine, std::move(line)};
     }
     write_stdout("\n");
+    if (wants_editor) return {Event::kEdit, typed};
     if (interrupted || count < 0) return interrupted_or_terminated(typed);
     return {Event::kEnd, ""};
   }
@@ -284,7 +347,9 @@ struct LineEditor::State {
   std::string prompt;
   std::string typed;         // the line when reading it ended early
   bool interrupted = false;  // by the Ctrl-C key
-  std::deque<char> bytes;    // read but not yet used
+  bool wants_editor = false;
+  Completer completer;
+  std::deque<char> bytes;  // read but not yet used
 };
 
 LineEditor::LineEditor(SignalWatch& signals, const std::string& history_file) {
@@ -309,6 +374,10 @@ void LineEditor::remember(const std::string& entry) {
     ::history(state_->history_entries, &event, H_ENTER, entry.c_str());
   }
   state_->history_file.append(entry);
+}
+
+void LineEditor::complete_with(Completer completer) {
+  state_->completer = std::move(completer);
 }
 
 std::string history_path() {

@@ -346,15 +346,23 @@ void refuse_output(const std::string& path, const io::ModelFiles* files,
   fail(ErrorKind::kCannotCreate, quoted(path), " exists; --force replaces it");
 }
 
+Array tensor_values(const Source& source, const SourceTensor& tensor, DType dtype,
+                    ThreadPool& pool) {
+  const auto store = tensor.in_turn > 0        ? stored_in_turn
+                     : tensor.has_fused_inputs ? stored_inputs
+                     : tensor.has_latent_rows  ? stored_latents
+                                               : stored_whole;
+  const int64_t head_dim = io::get_int(source.files.config, "head_dim", 1, limits::kDim);
+  return store(source, tensor, head_dim, dtype, pool);
+}
+
 struct TensorConversion::State {
   State(const Source& from, uint64_t bytes, const ConvertOptions& options)
       : source(from),
-        head_dim(io::get_int(from.files.config, "head_dim", 1, limits::kDim)),
         pool(static_cast<int>(options.threads.value_or(default_thread_count()))),
         progress(bytes) {}
 
   const Source& source;
-  const int64_t head_dim;
   ThreadPool pool;
   SignalWatch signals;
   WriteProgress progress;
@@ -372,11 +380,7 @@ TensorConversion::~TensorConversion() = default;
 std::function<Array()> TensorConversion::maker(const SourceTensor& tensor, DType dtype) {
   return [this, &tensor, dtype] {
     if (*state_->signals.stop_flag()) throw Stopped();
-    const auto store = tensor.in_turn > 0        ? stored_in_turn
-                       : tensor.has_fused_inputs ? stored_inputs
-                       : tensor.has_latent_rows  ? stored_latents
-                                                 : stored_whole;
-    Array array = store(state_->source, tensor, state_->head_dim, dtype, state_->pool);
+    Array array = tensor_values(state_->source, tensor, dtype, state_->pool);
     state_->progress.advance(tensor.bytes());
     return array;
   };

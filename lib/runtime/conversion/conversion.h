@@ -81,6 +81,15 @@ struct SourceTensor {
 // they are. None for matrices, which have the type that was asked for.
 std::optional<DType> fixed_type(const SourceTensor& tensor);
 
+// The values of `tensor` as `dtype`. Throws Error(kMalformed) naming the tensor if it has numbers
+// that are not finite, or are not in `dtype`.
+Array tensor_values(const Source& source, const SourceTensor& tensor, DType dtype,
+                    ThreadPool& pool);
+
+// The tensors of a model under their names in a Hugging Face directory, as it has them; those of a
+// tied output are left out.
+std::vector<SourceTensor> directory_tensors(const Source& source);
+
 // What becomes of the tensors of a source, one after the other. Shows on a terminal how much is
 // done.
 class TensorConversion {
@@ -92,8 +101,7 @@ class TensorConversion {
   TensorConversion(const TensorConversion&) = delete;
   TensorConversion& operator=(const TensorConversion&) = delete;
 
-  // The values of `tensor` as `dtype`, for a writer. Throws Error(kMalformed) naming the tensor if
-  // it has numbers that are not finite, or are not in `dtype`.
+  // tensor_values, for a writer.
   std::function<Array()> maker(const SourceTensor& tensor, DType dtype);
 
   // Runs `write`, which calls the makers. Returns the exit code of the tool: 128 + N if signal N

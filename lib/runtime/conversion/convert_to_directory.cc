@@ -261,7 +261,8 @@ std::vector<SourceTensor> with_fused_experts(std::vector<SourceTensor> tensors,
   return result;
 }
 
-// The tensors under their names in Hugging Face; those of a tied output are left out.
+}  // namespace
+
 std::vector<SourceTensor> directory_tensors(const Source& source) {
   const io::ModelFiles& files = source.files;
   const bool tied = io::get_bool(files.config, "tie_word_embeddings", false);
@@ -309,8 +310,6 @@ std::vector<SourceTensor> directory_tensors(const Source& source) {
   const bool fuses = io::experts_form(files.config) != io::ExpertsForm::kEachItsOwn;
   return fuses ? with_fused_experts(std::move(tensors), source) : tensors;
 }
-
-}  // namespace
 
 void set_templates(const io::ChatTemplates& templates, std::vector<text::TokenizerFile>& files) {
   const bool is_one = templates.size() == 1 && templates.contains("default");

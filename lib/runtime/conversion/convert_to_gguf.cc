@@ -23,6 +23,7 @@
 #include "lib/runtime/adapters/stored_layout.h"
 #include "lib/runtime/conversion/conversion.h"
 #include "lib/runtime/conversion/gguf_file_type.h"
+#include "lib/runtime/conversion/set_metadata.h"
 #include "lib/runtime/tool/output.h"
 #include "lib/text/gguf_keys.h"
 #include "models/decoder_lm.h"
@@ -449,6 +450,7 @@ int write_gguf(const Source& source, const ConvertOptions& options) {
   if (source.importance) {
     use_importance(*source.importance, tensors, types, requested_type(options).name, writer);
   }
+  set_metadata(options.metadata, writer);
   TensorConversion conversion(source, tensors, options);
   std::vector<DType> dtypes;
   for (const SourceTensor& tensor : tensors) {

@@ -87,7 +87,8 @@ class Answer::TextBuilder {
         stream_(tokenizer_, kSkipSpecial),
         matcher_(options.stop),
         text_(text),
-        sink_(sink) {
+        sink_(sink),
+        thought_sink_(options.thought_sink) {
     piece_.reserve(2 * limits::kPieceBytes);
     ready_.reserve(2 * limits::kPieceBytes);
   }
@@ -117,9 +118,17 @@ class Answer::TextBuilder {
     thinking_ = &thinking;
   }
 
+  // Gives thoughts to another sink, and leaves them in the text.
+  void tell_thoughts(std::span<const int32_t> prompt) {
+    thoughts_.emplace(open_thinking(*tokenizer_, prompt));
+    thoughts_end_ = thoughts_->is_inside() ? kNoEnd : 0;
+  }
+
   // Returns true when a stop string is complete.
   bool push(int32_t token) {
-    if (thoughts_ && tokenizer_->is_special(token)) push_tag(tokenizer_->token_text(token));
+    if (thoughts_ && tokenizer_->is_special(token) && push_tag(tokenizer_->token_text(token))) {
+      return true;
+    }
     if (!channels_ || channels_->push(token, piece_)) stream_.push(token, piece_);
     return emit();
   }
@@ -129,7 +138,7 @@ class Answer::TextBuilder {
     stream_.finish(piece_);
     if (channels_) channels_->finish(piece_);
     bool stopped = emit();
-    if (!stopped && thoughts_) {
+    if (!stopped && thinking_) {
       thoughts_->finish(piece_, *thinking_);
       stopped = match();
     }
@@ -142,33 +151,60 @@ class Answer::TextBuilder {
 
  private:
   static constexpr bool kSkipSpecial = true;
+  static constexpr size_t kNoEnd = std::string::npos;
 
   bool emit() {
     if (!piece_.empty() && !held_.empty()) {
       if (piece_.starts_with(held_)) piece_.erase(0, held_.size());
       held_.clear();
     }
-    if (thoughts_) {
+    if (thinking_) {
       shown_.clear();
       thoughts_->push(piece_, shown_, *thinking_);
       piece_.swap(shown_);
+    } else if (thoughts_) {
+      follow_thoughts(piece_, matched_ + piece_.size());
     }
     return match();
   }
-  // Control tokens have no text, but these say what is thought.
-  void push_tag(std::string_view text) {
-    if (!ThoughtReader::is_tag(text)) return;
+  // Control tokens have no text, but these say what is thought. Returns true when a stop string is
+  // complete.
+  bool push_tag(std::string_view text) {
+    if (!ThoughtReader::is_tag(text)) return false;
     stream_.finish(piece_);
-    piece_ += text;
+    if (thinking_) {
+      piece_ += text;
+      return false;
+    }
+    if (emit()) return true;
+    follow_thoughts(text, matched_);
+    return false;
+  }
+  // Where thoughts end, once `piece` has followed and the text reaches `end`.
+  void follow_thoughts(std::string_view piece, size_t end) {
+    const bool was_inside = thoughts_end_ == kNoEnd;
+    shown_.clear();
+    thought_.clear();
+    thoughts_->push(piece, shown_, thought_);
+    if (thoughts_->is_inside()) {
+      thoughts_end_ = kNoEnd;
+    } else if (was_inside || !thought_.empty()) {
+      thoughts_end_ = end - std::min(end, thoughts_->behind());
+    }
   }
   bool match() {
+    matched_ += piece_.size();
     const bool stopped = matcher_.push(piece_, ready_);
     piece_.clear();
     flush();
     return stopped;
   }
   void flush() {
-    if (!ready_.empty()) sink_(ready_);
+    const std::string_view ready = ready_;
+    const size_t thoughts =
+        std::min(ready.size(), thoughts_end_ - std::min(thoughts_end_, text_.size()));
+    if (thoughts > 0) thought_sink_(ready.substr(0, thoughts));
+    if (thoughts < ready.size()) sink_(ready.substr(thoughts));
     text_ += ready_;
     ready_.clear();
   }
@@ -179,11 +215,14 @@ class Answer::TextBuilder {
   std::string piece_, ready_;
   std::optional<ChannelReader> channels_;
   std::optional<ThoughtReader> thoughts_;
-  std::string shown_;  // of a piece that has thoughts
-  std::string* thinking_ = nullptr;
-  std::string held_;  // of the prompt's text; the stream's first piece begins with it
+  std::string shown_, thought_;      // of a piece that has thoughts
+  std::string* thinking_ = nullptr;  // for thoughts that are kept out of the text
+  size_t matched_ = 0;       // bytes of the text so far, with those that may be of a stop string
+  size_t thoughts_end_ = 0;  // bytes at the beginning of the text that are thoughts
+  std::string held_;         // of the prompt's text; the stream's first piece begins with it
   std::string& text_;
   TextSink sink_;
+  const std::function<void(std::string_view)>& thought_sink_;
 };
 
 Answer::Answer(std::shared_ptr<const text::Tokenizer> tokenizer, std::span<const int32_t> prompt,
@@ -207,6 +246,8 @@ Answer::Answer(std::shared_ptr<const text::Tokenizer> tokenizer, std::span<const
                                        options.constraint ? Shown::kFinal : Shown::kAllButThoughts);
   } else if (options.hide_thinking) {
     builder_->hide_thoughts(prompt, result_.thinking.emplace());
+  } else if (options.thought_sink) {
+    builder_->tell_thoughts(prompt);
   }
   if (options.constraint) {
     constraint_.emplace(options.constraint, tokenizer, prompt, continues_text, channels,

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -43,6 +44,8 @@ struct GenerationOptions {
   std::optional<ChannelTokens> channels = std::nullopt;
   // Thinking blocks (<think> … </think>) are no part of the text, unless the answer continues one.
   bool hide_thinking = false;
+  // Takes the pieces of thinking blocks, tags and all, in the sink's place. The text is the same.
+  std::function<void(std::string_view)> thought_sink = nullptr;
   GenerationProfile* profile = nullptr;  // measures the answer, if given
 };
 

@@ -1,4 +1,6 @@
 // One prompt, one answer: lumen-run without a terminal or with -p.
+#include <unistd.h>
+
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
 #include "lib/io/npy.h"
@@ -69,13 +71,14 @@ int run_one_shot(const RunOptions& options, Session& session, const std::string&
                                           : TextSafety::kPipe;
   std::string safe;
   bool ends_line = true;
-  auto print = [&](std::string_view piece) {
+  const auto show = [&](std::string_view piece, bool is_dim) {
     if (options.json) return;
     safe.clear();
     append_safe_text(safe, piece, safety);
     if (!safe.empty()) ends_line = safe.back() == '\n';
-    write_stdout(safe);
+    write_stdout(is_dim ? dimmed(safe) : safe);
   };
+  const auto print = [&](std::string_view piece) { show(piece, /*is_dim=*/false); };
   Sampler sampler = make_sampler(settings, session);
   Generator generator = make_generator(options, session);
   if (options.prompt_cache) {
@@ -85,6 +88,9 @@ int run_one_shot(const RunOptions& options, Session& session, const std::string&
   GenerationProfile profile;
   GenerationOptions generation = generation_options(options, session);
   if (options.profile) generation.profile = &profile;
+  if (shows_styles(STDOUT_FILENO)) {
+    generation.thought_sink = [&](std::string_view piece) { show(piece, /*is_dim=*/true); };
+  }
   SignalWatch signals;
   const auto result = generator.generate(prompt.ids, sampler, generation, prompt.is_continued,
                                          print, signals.stop_flag());

@@ -70,6 +70,7 @@ void ThoughtReader::push(std::string_view piece, std::string& shown, std::string
     thought.append(held_, 0, certain);
     held_.erase(0, is_closed ? at + tags_.closing.size() : certain);
     if (!is_closed) return;
+    behind_ = held_.size();
     is_inside_ = false;
     is_over_ = skips_blank_ = true;
   }

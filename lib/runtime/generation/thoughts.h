@@ -34,6 +34,11 @@ class ThoughtReader {
   // Appends what was held back: the text is over.
   void finish(std::string& shown, std::string& thought);
 
+  // Whether a block is open.
+  bool is_inside() const { return is_inside_; }
+  // The bytes of the last piece that come after the tag which closed the block in it.
+  size_t behind() const { return behind_; }
+
  private:
   bool find_opening(std::string& shown);
 
@@ -41,6 +46,7 @@ class ThoughtReader {
   bool is_inside_;
   bool is_over_ = false;      // no block can follow
   bool skips_blank_ = false;  // white space behind the block
+  size_t behind_ = 0;
   std::string held_;
 };
 

@@ -78,5 +78,33 @@ TEST_CASE("an answer without its thoughts") {
   CHECK(opened.thinking == "hm");
 }
 
+TEST_CASE("thoughts go to a sink of their own, and the text is what it is without") {
+  const auto say = [](const std::string& script, const std::string& prompt = "hi") {
+    auto tokenizer = std::make_shared<testing::ByteTokenizer>();
+    testing::FakeModel model(3000, {script});
+    Generator generator(model, tokenizer);
+    Sampler sampler({.temperature = 0}, model.vocab());
+    GenerationOptions options{std::nullopt, {"stop"}, {testing::ByteTokenizer::kEos}};
+    Parts heard;
+    std::string all;
+    options.thought_sink = [&](std::string_view piece) {
+      heard.second += piece;
+      all += piece;
+    };
+    const GenerationResult result = generator.generate(tokenizer->encode(prompt, {}), sampler,
+                                                       options, false, [&](std::string_view piece) {
+                                                         heard.first += piece;
+                                                         all += piece;
+                                                       });
+    CHECK(all == result.text);
+    return heard;
+  };
+  // Until a tag is whole, it may be text.
+  CHECK(say("<think>hm</think>\n\nYes. <think>") == Parts{"<think\n\nYes. <think>", ">hm</think>"});
+  CHECK(say("hm st</think>Yes stop", "q<think>\n") == Parts{"Yes ", "hm st</think>"});
+  CHECK(say("hm stop</think>Yes", "q<think>\n") == Parts{"", "hm "});
+  CHECK(say("Yes <think>no</think>") == Parts{"Yes <think>no</think>", ""});
+}
+
 }  // namespace
 }  // namespace lumen::runtime

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "lib/base/error.h"
+#include "lib/base/function_ref.h"
 #include "lib/base/strings.h"
 
 extern char** environ;
@@ -43,33 +44,30 @@ std::string read_back(std::FILE* file) {
 // A started program, killed and waited for if nobody did.
 class Child {
  public:
+  // With an empty standard input, a pipe as output and the descriptor `err`.
   Child(const std::string& program, const std::vector<std::string>& arguments, int err) {
     int pipe[2];
     if (::pipe2(pipe, O_CLOEXEC) != 0) {
       fail(ErrorKind::kResource, "cannot create a pipe: ", std::strerror(errno));
     }
     output_ = pipe[0];
-    std::vector<char*> argv = {const_cast<char*>(program.c_str())};
-    for (const std::string& text : arguments) argv.push_back(const_cast<char*>(text.c_str()));
-    argv.push_back(nullptr);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&actions, pipe[1], STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
-    const int error =
-        ::posix_spawn(&process_, program.c_str(), &actions, nullptr, argv.data(), environ);
+    const int error = start(program, arguments, &actions);
     posix_spawn_file_actions_destroy(&actions);
     ::close(pipe[1]);
-    if (error == 0) return;
-    ::close(output_);
-    const bool is_missing =
-        error != EAGAIN && error != ENOMEM && error != EMFILE && error != ENFILE;
-    fail(is_missing ? ErrorKind::kMissing : ErrorKind::kResource,
-         "cannot start it: ", std::strerror(error));
+    if (error != 0) ::close(output_);
+    require_start(error);
+  }
+  // With the streams of this process.
+  Child(const std::string& program, const std::vector<std::string>& arguments) {
+    require_start(start(program, arguments, nullptr));
   }
   ~Child() {
-    ::close(output_);
+    if (output_ >= 0) ::close(output_);
     if (process_ < 0) return;
     send(SIGKILL);
     ::waitpid(process_, nullptr, 0);
@@ -80,18 +78,34 @@ class Child {
   int output() const { return output_; }
   void send(int signal) { ::kill(process_, signal); }
 
-  // Waits for the end; kills the program if `signals` catches something meanwhile.
-  int wait(const SignalWatch& signals) {
+  // Waits for the end; where a signal comes meanwhile `interrupted` is called.
+  int wait(FunctionRef<void()> interrupted) {
     int status = 0;
     while (::waitpid(process_, &status, 0) < 0) {
       if (errno != EINTR) fail(ErrorKind::kResource, "cannot wait for it: ", std::strerror(errno));
-      if (*signals.stop_flag()) send(SIGKILL);
+      interrupted();
     }
     process_ = -1;
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   }
 
  private:
+  // Returns 0 or an error.
+  int start(const std::string& program, const std::vector<std::string>& arguments,
+            const posix_spawn_file_actions_t* actions) {
+    std::vector<char*> argv = {const_cast<char*>(program.c_str())};
+    for (const std::string& text : arguments) argv.push_back(const_cast<char*>(text.c_str()));
+    argv.push_back(nullptr);
+    return ::posix_spawn(&process_, program.c_str(), actions, nullptr, argv.data(), environ);
+  }
+  static void require_start(int error) {
+    if (error == 0) return;
+    const bool is_missing =
+        error != EAGAIN && error != ENOMEM && error != EMFILE && error != ENFILE;
+    fail(is_missing ? ErrorKind::kMissing : ErrorKind::kResource,
+         "cannot start it: ", std::strerror(error));
+  }
+
   pid_t process_ = -1;
   int output_ = -1;
 };
@@ -126,10 +140,24 @@ ChildOutcome run_child(const std::string& program, const std::vector<std::string
     Child child(program, arguments, ::fileno(err.get()));
     ChildOutcome outcome;
     if (!collect_output(child, max_output, signals, outcome.out)) child.send(SIGTERM);
-    outcome.exit_code = child.wait(signals);
+    outcome.exit_code = child.wait([&] {
+      if (*signals.stop_flag()) child.send(SIGKILL);
+    });
     outcome.stopped = *signals.stop_flag();
     outcome.err = read_back(err.get());
     return outcome;
+  });
+}
+
+int run_at_terminal(const std::string& program, const std::vector<std::string>& arguments,
+                    SignalWatch& signals) {
+  return with_context(quoted(program), [&] {
+    Child child(program, arguments);
+    const int exit_code = child.wait([&] {
+      if (signals.termination() != 0) child.send(SIGTERM);
+    });
+    signals.take_interrupt();
+    return exit_code;
   });
 }
 

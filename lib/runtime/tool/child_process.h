@@ -23,4 +23,10 @@ struct ChildOutcome {
 ChildOutcome run_child(const std::string& program, const std::vector<std::string>& arguments,
                        uint64_t max_output, SignalWatch& signals);
 
+// Runs it with this process's own standard streams, at the terminal, and returns its exit code, 128
+// + signal if one killed it. SIGINT, which the terminal sends to both, is its own; it gets SIGTERM
+// where `signals` catches that. Throws Error: kMissing if it cannot be started, kResource.
+int run_at_terminal(const std::string& program, const std::vector<std::string>& arguments,
+                    SignalWatch& signals);
+
 }  // namespace lumen::runtime

@@ -158,7 +158,8 @@ constexpr std::pair<const char*, const char*> kVariables[] = {
     {"HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME",
      "where org/name is looked for: HF_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub, "
      "~/.cache/huggingface/hub"},
-    {"NO_COLOR", "nothing is coloured, with it or without"},
+    {"NO_COLOR",
+     "if not empty, thinking blocks at a terminal look like the rest; there is no colour"},
 };
 
 void append_variables(std::string& out, const Variables& variables) {

@@ -66,6 +66,7 @@ io::Json environment_description() {
       {"cgroup_cpu_max", first_line("/sys/fs/cgroup/cpu.max")},
       {"governor", first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")},
       {"virtualised", field_of("/proc/cpuinfo", "flags").find("hypervisor") != std::string::npos},
+      {"transparent_huge_pages", first_line("/sys/kernel/mm/transparent_hugepage/enabled")},
       {"load_average", load[0]},
       {"memory_bytes", pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE))},
       {"kernel", std::string(system.sysname) + " " + system.release},

@@ -11,7 +11,8 @@ namespace lumen::runtime {
 // The largest resident memory this process has had.
 uint64_t peak_memory_bytes();
 
-// What a measurement depends on: CPU, cores, quota, governor, load, memory, kernel, build.
+// What a measurement depends on: CPU, cores, quota, governor, load, memory, huge pages, kernel,
+// build.
 io::Json environment_description();
 
 }  // namespace lumen::runtime

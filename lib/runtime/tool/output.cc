@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "lib/base/error.h"
@@ -62,6 +63,20 @@ void append_safe_text(std::string& out, std::string_view text, TextSafety safety
 
 bool is_terminal(int descriptor) {
   return ::isatty(descriptor) == 1;
+}
+
+bool is_plain_terminal() {
+  const char* term = std::getenv("TERM");
+  return !term || !*term || std::string_view(term) == "dumb";
+}
+
+bool shows_styles(int descriptor) {
+  const char* no_color = std::getenv("NO_COLOR");
+  return is_terminal(descriptor) && !is_plain_terminal() && (!no_color || !*no_color);
+}
+
+std::string dimmed(std::string_view text) {
+  return str("\x1b[2m", text, "\x1b[22m");  // ECMA-48, SGR 2: faint, 22: neither bold nor faint
 }
 
 }  // namespace lumen::runtime

@@ -29,4 +29,13 @@ void append_safe_text(std::string& out, std::string_view text, TextSafety safety
 
 bool is_terminal(int descriptor);
 
+// Whether the terminal, by $TERM, knows no cursor motion: "dumb" or unknown.
+bool is_plain_terminal();
+
+// Whether text may have a style there: a terminal that is not plain, and no $NO_COLOR.
+bool shows_styles(int descriptor);
+
+// `text` fainter than the rest. What is written in one piece never leaves a terminal faint.
+std::string dimmed(std::string_view text);
+
 }  // namespace lumen::runtime

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numbers>
 
 #include "lib/base/error.h"
 #include "lib/graph/plan_observer.h"
@@ -29,6 +30,7 @@
 #include "lib/runtime/training/least_loss.h"
 #include "lib/runtime/training/lora_training.h"
 #include "lib/runtime/training/recipe_fit.h"
+#include "lib/runtime/training/target_bytes.h"
 #include "lib/runtime/training/train_task.h"
 #include "lib/runtime/training/training_data.h"
 #include "lib/runtime/training/training_samples.h"
@@ -122,6 +124,7 @@ class GraphTask : public TrainTask {
   mutable ThreadPool pool_;
   std::unique_ptr<io::ModelFiles> base_;
   TrainingData data_;
+  std::optional<TargetBytes> target_bytes_;  // of text, once it is evaluated
   std::vector<std::string> notices_;
   io::Json config_;
   nn::LoraOptions lora_;  // of [lora], as they are in the adapter
@@ -451,7 +454,10 @@ std::map<std::string, double> GraphTask::evaluate(const StopCheck& stops) {
   const kernels::ExactProductsScope exact(recipe_.train.precision == "highest");
   const auto stream = data::make_stream(data_.data, data::Split::kEval, data_.options, &pool_);
   data::Batch batch;
-  double loss = 0, count = 0, correct = 0;
+  double loss = 0, count = 0, correct = 0, bytes = 0;
+  if (!target_bytes_ && network_->language_model() && data_.tokenizer) {
+    target_bytes_.emplace(data_.tokenizer);
+  }
   bool has_classes = false;
   for (int64_t i = 0; recipe_.eval.max_batches == 0 || i < recipe_.eval.max_batches; ++i) {
     if (stops()) return {};
@@ -459,6 +465,7 @@ std::map<std::string, double> GraphTask::evaluate(const StopCheck& stops) {
     const EvaluationStep& plan = evaluation_of(batch);
     loss += plan.loss_sum();
     count += batch.tokens;
+    if (target_bytes_) bytes += target_bytes_->count(batch);
     correct += static_cast<double>(plan.correct(batch));
     has_classes = plan.has_classes();
   }
@@ -466,6 +473,7 @@ std::map<std::string, double> GraphTask::evaluate(const StopCheck& stops) {
   std::map<std::string, double> metrics = {{"eval_loss", loss / count}};
   if (has_classes) metrics["eval_accuracy"] = correct / count;
   if (network_->language_model()) metrics["eval_perplexity"] = std::exp(loss / count);
+  if (target_bytes_) metrics["eval_bits_per_byte"] = loss / bytes / std::numbers::ln2;
   return metrics;
 }
 

@@ -199,9 +199,11 @@ struct LogRecipe {
 
 // [export]: what lies at the top of the output directory.
 struct ExportRecipe {
-  std::string weights = "last";  // last, best
-  std::string dtype = "f32";     // f32, f16, bf16
-  bool merge_lora = false;       // a whole model instead of an adapter
+  std::string weights = "last";              // last, best
+  std::string dtype = "f32";                 // f32, f16, bf16
+  bool merge_lora = false;                   // a whole model instead of an adapter
+  std::vector<std::string> format = {"hf"};  // and "gguf"
+  std::optional<std::string> quant;          // of the GGUF file's matrices, as lumen-convert --type
 };
 
 // Where a key was given: "my.toml:3:8", or "--set" for a wrong use of that.

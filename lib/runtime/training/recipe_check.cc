@@ -5,6 +5,7 @@
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
 #include "lib/data/find_dataset.h"
+#include "lib/runtime/conversion/gguf_file_type.h"
 
 namespace lumen::runtime {
 namespace {
@@ -435,11 +436,18 @@ void complete_schedule(Recipe& r, Complain complain) {
   }
 }
 
+// Token ids alone do not say how many bytes they are.
+std::vector<std::string> text_metrics(const Recipe& r) {
+  std::vector<std::string> names = {"eval_loss", "eval_perplexity"};
+  if (format_of_data(r) != "bin") names.emplace_back("eval_bits_per_byte");
+  return names;
+}
+
 void complete_metrics(const Recipe& r, Complain complain) {
   const std::vector<std::string> measured =
       r.task == "classify" || !r.task ? std::vector<std::string>{"eval_loss", "eval_accuracy"}
       : r.task == "regress"           ? std::vector<std::string>{"eval_loss"}
-                                      : std::vector<std::string>{"eval_loss", "eval_perplexity"};
+                                      : text_metrics(r);
   const std::pair<const char*, const std::string&> watched[] = {
       {"checkpoint.metric", r.checkpoint.metric},
       {"eval.early_stop.metric", r.eval.early_stop.metric}};
@@ -466,6 +474,44 @@ void check_lora_init(const LoraRecipe& lora, Complain complain) {
   }
 }
 
+void complete_export(Recipe& r, Complain complain) {
+  ExportRecipe& e = r.exported;
+  if (e.weights == "best" && r.checkpoint.keep_best == 0) {
+    complain("export.weights", "best needs checkpoint.keep_best of at least 1");
+  }
+  if (e.weights == "best" && r.checkpoint.every == 0) {
+    complain("export.weights", "best needs checkpoints; checkpoint.every is 0");
+  }
+  if (e.merge_lora && !r.lora.rank) {
+    complain("export.merge_lora", "there is no LoRA to merge; give lora.rank");
+  }
+  const auto has = [&](const char* format) {
+    return std::find(e.format.begin(), e.format.end(), format) != e.format.end();
+  };
+  if (!has("hf")) {
+    complain("export.format",
+             R"(the Hugging Face directory is always written; say ["hf", "gguf"])");
+  }
+  if (!has("gguf")) {
+    if (e.quant) complain("export.quant", "is of a GGUF file; export.format does not name gguf");
+    return;
+  }
+  if (r.task != "lm" && r.task != "sft") {
+    complain("export.format", str("GGUF is for language models; the task is ", task_name(r)));
+  }
+  if (r.model.type && is_one_of(*r.model.type, {"rnn", "lstm", "gru"})) {
+    complain("export.format", str("GGUF has no name for a ", *r.model.type));
+  }
+  if (r.model.type && format_of_data(r) == "bin" && !r.tokenizer.path) {
+    complain("export.format",
+             "a GGUF file has a tokenizer; name that of the data in tokenizer.path");
+  }
+  set_default<std::string>(e.quant, "f16");
+  if (r.lora.rank && !e.merge_lora && is_quantized(gguf_file_type(*e.quant).matrices)) {
+    complain("export.quant", "an adapter takes f32, f16 or bf16; or say export.merge_lora = true");
+  }
+}
+
 void complete_rest(Recipe& r, Complain complain) {
   if (r.lora.rank && (!r.model.path || r.model.init != "pretrained")) {
     complain("lora.rank", str("LoRA adds to a trained model; ",
@@ -485,19 +531,8 @@ void complete_rest(Recipe& r, Complain complain) {
       complain(str("lora.groups[", i, "]"), "match is missing: a pattern on paths of layers");
     }
   }
-  if (r.exported.merge_lora && !r.lora.rank) {
-    complain("export.merge_lora", "there is no LoRA to merge; give lora.rank");
-  }
   if (r.data.eval.empty() && r.data.eval_fraction == 0.0) check_without_evaluation(r, complain);
-  if (r.exported.weights == "best" && r.checkpoint.keep_best == 0) {
-    complain("export.weights", "best needs checkpoint.keep_best of at least 1");
-  }
-  if (r.exported.weights == "best" && r.checkpoint.every == 0) {
-    complain("export.weights", "best needs checkpoints; checkpoint.every is 0");
-  }
-  if (r.checkpoint.resume.empty()) {
-    complain("checkpoint.resume", "expected never, auto or the path of a checkpoint");
-  }
+  complete_export(r, complain);
   for (const auto& [key, text] :
        {std::pair("name", r.name), std::pair("output_dir", r.output_dir)}) {
     if (text.find('\0') != text.npos) complain(key, "no path has the character U+0000");

@@ -34,7 +34,8 @@ std::string element_text(KeyType type, const KeyLimits& limits) {
     case KeyType::kText:
       break;
   }
-  return limits.choices.empty() ? "a text in quotes" : "one of " + join(limits.choices, ", ");
+  if (!limits.choices.empty()) return "one of " + join(limits.choices, ", ");
+  return limits.min_length > 0 ? "a text in quotes that is not empty" : "a text in quotes";
 }
 
 bool in_range(double value, const KeyLimits& limits) {
@@ -100,6 +101,7 @@ bool read_element(const Json& value, const RecipeKey& key, std::string& out) {
   if (!value.is_string()) return false;
   out = value.get<std::string>();
   require_utf8(out, key.name);  // of --set; a recipe is written again as TOML and JSON
+  if (out.size() < key.limits.min_length) return false;
   const auto& choices = key.limits.choices;
   return choices.empty() || std::find(choices.begin(), choices.end(), out) != choices.end();
 }

@@ -19,6 +19,7 @@ struct KeyLimits {
   double max = std::numeric_limits<double>::infinity();
   bool above_min = false;                 // min itself is not allowed
   std::vector<std::string> choices = {};  // of texts; empty: any
+  size_t min_length = 0;                  // of texts, in bytes
   size_t min_items = 0;                   // of lists
   size_t max_items = std::numeric_limits<size_t>::max();
 };

@@ -2,6 +2,7 @@
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
 #include "lib/data/find_dataset.h"
+#include "lib/runtime/conversion/gguf_file_type.h"
 #include "lib/runtime/training/recipe_check.h"
 #include "lib/runtime/training/recipe_table.h"
 
@@ -389,7 +390,7 @@ RecipeTable checkpoint_table(CheckpointRecipe& c) {
   t.key("keep_last", c.keep_last, between(1, 1'000'000), "the newest so many").may_change();
   t.key("keep_best", c.keep_best, between(0, 1'000'000), "and so many of the best").may_change();
   t.key("metric", c.metric, any(), "what best means: eval_loss, eval_accuracy, …").may_change();
-  t.key("resume", c.resume, any(), "never, auto (the newest if there is one) or a path")
+  t.key("resume", c.resume, {.min_length = 1}, "never, auto (the newest if there is one) or a path")
       .may_change();
   return t.take();
 }
@@ -421,6 +422,13 @@ RecipeTable export_table(ExportRecipe& e) {
       .may_change();
   t.key("dtype", e.dtype, one_of({"f32", "f16", "bf16"}), "of its tensors").may_change();
   t.key("merge_lora", e.merge_lora, any(), "a whole model instead of an adapter").may_change();
+  t.key("format", e.format, {.choices = {"hf", "gguf"}, .min_items = 1},
+        "hf, a Hugging Face directory, and gguf: model.gguf (adapter.gguf) beside it")
+      .may_change();
+  std::vector<std::string> types;
+  for (const GgufFileType& type : gguf_file_types()) types.emplace_back(type.name);
+  t.key("quant", e.quant, one_of(std::move(types)), "type of the GGUF file's matrices (f16)")
+      .may_change();
   return t.take();
 }
 

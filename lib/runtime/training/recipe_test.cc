@@ -187,7 +187,8 @@ TEST_CASE("contradictions are refused and say what would work") {
   CHECK(contains(
       error_of(kLlamaRecipe, {"tokenizer.type=bpe", "tokenizer.vocab_size=60"}, ErrorKind::kUsage),
       "vocab_size = 60; bpe needs at least 261"));
-  CHECK(contains(llama("checkpoint.metric=eval_accuracy"), "has eval_loss, eval_perplexity"));
+  CHECK(contains(llama("checkpoint.metric=eval_accuracy"),
+                 "has eval_loss, eval_perplexity, eval_bits_per_byte"));
   const std::string lstm =
       "[model]\ntype = \"lstm\"\n[tokenizer]\ntype = \"char\"\n[[data.train]]\npath = "
       "\"a.jsonl\"\n[train]\nsteps = 1\n";
@@ -469,6 +470,13 @@ TEST_CASE("the schema has every key") {
   CHECK(train["properties"]["time"].contains("pattern"));
   CHECK(schema["properties"]["data"]["properties"].contains("pack"));
   CHECK(schema["properties"].contains("seed"));
+  // What reading refuses does not pass.
+  const io::Json& resume = schema["properties"]["checkpoint"]["properties"]["resume"];
+  CHECK(resume["minLength"] == 1);
+  CHECK_FALSE(schema["properties"]["name"].contains("minLength"));
+  const std::string message =
+      refusal(ErrorKind::kUsage, [] { read(kLlamaRecipe, {"checkpoint.resume=\"\""}); });
+  CHECK(contains(message, "resume: expected a text in quotes that is not empty"));
 }
 
 TEST_CASE("the man page has every table and key, with type and default") {

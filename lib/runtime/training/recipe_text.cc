@@ -51,6 +51,7 @@ Json type_schema(const RecipeKey& key) {
   }
   const KeyLimits& limits = key.limits;
   if (!limits.choices.empty()) schema["enum"] = limits.choices;
+  if (limits.min_length > 0) schema["minLength"] = limits.min_length;
   const auto bound = [&](const char* name, double value) {
     if (std::abs(value) > 1e300) return;
     if (key.type == KeyType::kInteger) {

@@ -19,8 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // What makes a result a whole model or an adapter.
-constexpr const char* kKinds[] = {"model.safetensors", "config.json", "adapter_model.safetensors",
-                                  "adapter_config.json"};
+constexpr const char* kKinds[] = {"model.safetensors",   "config.json", "adapter_model.safetensors",
+                                  "adapter_config.json", kGgufModel,    kGgufAdapter};
 
 constexpr const char* kLock = ".lock";
 

@@ -18,6 +18,9 @@ inline constexpr const char* kMetricsCsv = "metrics.csv";
 inline constexpr const char* kMetricsEvents = "events.out.tfevents.0.lumen";
 inline constexpr const char* kSampleRows = "samples.jsonl";
 inline constexpr const char* kLossCurve = "loss.svg";
+// The result in one file more, if the recipe asks for it.
+inline constexpr const char* kGgufModel = "model.gguf";
+inline constexpr const char* kGgufAdapter = "adapter.gguf";
 
 //   model.safetensors, config.json, …  the result, as lumen-run opens it
 //   recipe.toml   with all its values      run.json      versions, machine, data with hashes
@@ -55,7 +58,8 @@ class RunDirectory {
 
   // Lets `write` put files into a temporary directory and moves them to the top one by one, each
   // durable before it appears; model weights first. The whole model that an earlier result was does
-  // not stay beside an adapter, nor an adapter beside a whole model. Throws Error(kIo).
+  // not stay beside an adapter, nor an adapter beside a whole model, nor a GGUF file of it beside
+  // either. Throws Error(kIo).
   void publish(FunctionRef<void(const std::string& directory)> write);
 
  private:

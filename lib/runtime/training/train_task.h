@@ -112,8 +112,8 @@ class TrainTask {
   virtual uint64_t evaluation_bytes() const { return 0; }
 
   // Metrics over the evaluation split, under the names of metrics.jsonl: "eval_loss" always, then
-  // "eval_accuracy", "eval_perplexity", …. Changes no training state. Empty without such a split,
-  // and when `stops` said so between two batches.
+  // "eval_accuracy", "eval_perplexity", "eval_bits_per_byte", …. Changes no training state. Empty
+  // without such a split, and when `stops` said so between two batches.
   virtual std::map<std::string, double> evaluate(const StopCheck& stops = never) = 0;
 
   virtual TaskState state() const = 0;
