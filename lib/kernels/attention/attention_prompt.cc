@@ -87,13 +87,8 @@ void attend_columns(const AttentionArgs& args, const QueryBlock& queries, float*
 // Heads of fewer dimensions stay in float32, as do those with linear biases.
 constexpr int64_t kMinHeadDim = 32;
 
-// Blocks of columns that share the rounding of each block of keys and values: their codes and
-// outputs, 6 bytes a number, take up to 400 KiB of L2 with heads of up to 64 dimensions.
-constexpr int64_t kMostWordBlocks = 16;
-
-int64_t word_blocks(int64_t head_dim) {
-  return head_dim <= 64 ? kMostWordBlocks : kMostWordBlocks / 2;
-}
+// Blocks of columns that share the rounding of each block of keys and values.
+constexpr int64_t kWordBlocks = 8;
 
 bool takes_words(const AttentionArgs& args) {
   return args.k.dtype != DType::kF32 && args.v.dtype != DType::kF32 &&
@@ -141,8 +136,7 @@ struct WordBuffers {
 };
 
 int64_t word_floats(int64_t head_dim) {
-  return floats_of<WordBuffers>(head_dim) +
-         word_blocks(head_dim) * floats_of<WordColumnBuffers>(head_dim);
+  return floats_of<WordBuffers>(head_dim) + kWordBlocks * floats_of<WordColumnBuffers>(head_dim);
 }
 
 void attend_words(const AttentionArgs& args, const QueryBlock& queries, float* memory) {
@@ -156,7 +150,7 @@ void attend_words(const AttentionArgs& args, const QueryBlock& queries, float* m
     words::Queries state;
     KeyRange early, late;
   };
-  std::optional<Part> parts[kMostWordBlocks];
+  std::optional<Part> parts[kWordBlocks];
   KeyRange all{std::numeric_limits<int64_t>::max(), 0};
   for (int64_t i = 0; i < blocks; ++i) {
     const QueryColumns columns(args,
@@ -205,7 +199,7 @@ struct Way {
 };
 
 Way way_of(const AttentionArgs& args) {
-  if (takes_words(args)) return {words::columns(), word_blocks(args.head_dim), attend_words};
+  if (takes_words(args)) return {words::columns(), kWordBlocks, attend_words};
   return {block::columns(), 1, attend_columns};
 }
 
