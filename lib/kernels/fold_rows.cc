@@ -7,7 +7,7 @@
 
 #include "lib/base/check.h"
 #include "lib/kernels/scan_rows.h"
-// Loops that the compiler makes vectors of: SSE4 gains next to nothing over SSE2.
+// Loops that the compiler makes vectors of, for SSE2 as for SSE4.
 #define LUMEN_FURTHER_DISABLED_TARGETS HWY_SSE4
 #include "lib/kernels/simd/targets-inl.h"
 

@@ -1,7 +1,6 @@
 #include "lib/runtime/doctor.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
@@ -72,7 +71,7 @@ Finding examine_threads(const io::Json& environment) {
 Finding examine_memory(const MachineFacts& facts) {
   const uint64_t all = facts.environment["memory_bytes"];
   std::string text = str(human_bytes(facts.available_bytes), " available of ", human_bytes(all));
-  if (facts.group_bytes != std::numeric_limits<uint64_t>::max()) {
+  if (facts.group_bytes < all) {
     text += str("; the control group leaves ", human_bytes(facts.group_bytes));
   }
   if (facts.available_bytes >= kLittleMemory) return {"memory", Status::kGood, text};

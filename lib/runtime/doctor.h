@@ -22,7 +22,7 @@ struct Finding {
 struct MachineFacts {
   io::Json environment;
   uint64_t available_bytes = 0;  // available_memory()
-  uint64_t group_bytes = 0;      // left_by_control_groups(): 2⁶⁴ − 1 without a limit
+  uint64_t group_bytes = 0;      // left_by_control_groups(): more than there is without a limit
 };
 
 // CPU, SIMD targets, threads, memory, huge pages, control groups, load.
