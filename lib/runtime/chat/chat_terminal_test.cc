@@ -212,7 +212,7 @@ TEST_CASE("Tab completes a command, and lists where there are several") {
   REQUIRE(chat.wait_for("> "));
   chat.type("/sh\t");
   REQUIRE(chat.wait_for("ow "));  // what is new is drawn
-  chat.type("m\t");  // messages or model: nothing is certain
+  chat.type("m\t");               // messages or model: nothing is certain
   chat.type("\t");
   REQUIRE(chat.wait_for("messages  model"));
   REQUIRE(chat.wait_for("> /show m"));

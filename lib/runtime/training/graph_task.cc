@@ -473,7 +473,7 @@ std::map<std::string, double> GraphTask::evaluate(const StopCheck& stops) {
   std::map<std::string, double> metrics = {{"eval_loss", loss / count}};
   if (has_classes) metrics["eval_accuracy"] = correct / count;
   if (network_->language_model()) metrics["eval_perplexity"] = std::exp(loss / count);
-  if (target_bytes_) metrics["eval_bits_per_byte"] = loss / bytes / std::numbers::ln2;
+  if (bytes > 0) metrics["eval_bits_per_byte"] = loss / bytes / std::numbers::ln2;
   return metrics;
 }
 
