@@ -1,5 +1,7 @@
 #include "lib/kernels/transpose.h"
 
+#include <cstring>
+
 #include "lib/kernels/simd/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -57,6 +59,12 @@ HWY_INLINE void load_columns(D d, const hn::TFromD<D>* x, int64_t stride, V (&v)
   turn_blocks(d, v);
 }
 
+// Neither has to be aligned.
+template <typename T>
+HWY_INLINE void copy_element(const T* from, T* to) {
+  std::memcpy(static_cast<void*>(to), static_cast<const void*>(from), sizeof(T));
+}
+
 // By tiles of a vector of columns and the rows of one block. The tiles of 64 bytes of rows follow
 // each other, so that a cache line of x is read whole before strides of a power of two, which map
 // all lines to one set, drive it out; a line of y is a vector of the widest target.
@@ -77,7 +85,7 @@ void transpose_as(const T* x, int64_t column_stride, int64_t rows, int64_t colum
   }
   for (int64_t i = 0; i < columns; ++i) {
     for (int64_t r = i < whole_columns ? whole_rows : 0; r < rows; ++r) {
-      y[r * y_stride + i] = x[i * column_stride + r];
+      copy_element(x + i * column_stride + r, y + r * y_stride + i);
     }
   }
 }
@@ -107,7 +115,7 @@ void reverse_as(const T* x, int64_t stride, int64_t rows, int64_t n, T* y) {
     if (i < n && n >= lanes) {  // the last vector may overlap the one before
       step(n - lanes);
     } else {
-      for (; i < n; ++i) y[i] = x[n - 1 - i];
+      for (; i < n; ++i) copy_element(x + n - 1 - i, y + i);
     }
   }
 }
