@@ -42,22 +42,23 @@ struct QuantUnit {
 // while the weights were measured may be, later.
 constexpr float kLeastWeight = 0x1p-10f;
 
-// Sets the weights of `count` sub-blocks to `from`, of which only the ratios within a group that
-// shares scales, of `group` sub-blocks, matter; 1 where they say nothing, or there are none.
+// Sets the weights of `count` sub-blocks to those from w[done] on, of which only the ratios within
+// a group that shares scales, of `group` sub-blocks, matter; 1 where they say nothing, or there are
+// none.
 template <class F>
-void load_weights(const float* from, int count, int group, QuantUnit<F>& unit) {
-  if (from == nullptr) {
+void load_weights(const float* w, int64_t done, int count, int group, QuantUnit<F>& unit) {
+  if (w == nullptr) {
     std::fill_n(unit.w, F::kSub * kUnit, 1.0f);
     return;
   }
   const int size = group * F::kSub;
   for (int first = 0; first < kUnit; first += group) {
-    const float* w = from + first * F::kSub;
+    const float* from = w + done + first * F::kSub;
     double sum = 0;
-    for (int i = 0; i < size && first < count; ++i) sum += w[i] >= 0 ? w[i] : NAN;
+    for (int i = 0; i < size && first < count; ++i) sum += from[i] >= 0 ? from[i] : NAN;
     const bool take = first < count && sum > 0 && sum < INFINITY;
     for (int i = 0; i < size; ++i) {
-      const auto share = take ? static_cast<float>(w[i] / (sum / size)) : 1.0f;
+      const auto share = take ? static_cast<float>(from[i] / (sum / size)) : 1.0f;
       unit.w[i % F::kSub * kUnit + first + i / F::kSub] = std::max(share, kLeastWeight);
     }
   }
@@ -155,7 +156,7 @@ void quantize_blocks_of_32(const float* x, const float* w, uint8_t* y, int64_t n
   QuantUnit<F> unit;
   for (int64_t done = 0; done < n; done += kUnit * F::kSub) {
     const int count = static_cast<int>(std::min<int64_t>(kUnit, (n - done) / F::kSub));
-    if constexpr (F::kIsWeighted) load_weights(w ? w + done : w, count, 1, unit);
+    if constexpr (F::kIsWeighted) load_weights(w, done, count, 1, unit);
     const uint32_t bad = load_unit(x + done, count, unit);
     for (int lane = 0; lane < kUnit; lane += static_cast<int>(hn::Lanes(d))) {
       const Fit fit = best_half_fit<F>(unit.from(lane));
@@ -307,7 +308,7 @@ void quantize_super_blocks(const float* x, const float* w, uint8_t* y, int64_t n
   SuperFit fit;
   for (int64_t done = 0; done < n; done += kUnit * F::kSub) {
     const int count = static_cast<int>(std::min<int64_t>(kUnit, (n - done) / F::kSub));
-    if constexpr (F::kIsWeighted) load_weights(w ? w + done : w, count, kCount, unit);
+    if constexpr (F::kIsWeighted) load_weights(w, done, count, kCount, unit);
     const uint32_t bad = load_unit(x + done, count, unit);
     for (int lane = 0; lane < kUnit; lane += static_cast<int>(hn::Lanes(d))) {
       const Fit best = best_fit<F>(unit.from(lane));
@@ -388,10 +389,7 @@ void choose_exponents(QuantUnit<F>& unit, int* exponents) {
         const auto x = hn::Abs(hn::Load(d, unit.x + i * kUnit + lane));
         const auto v = hn::Mul(x, hn::Load(d, inverse + lane));
         const auto off = hn::Sub(v, nearest_mxfp4(v));
-        auto weighted = off;
-        if constexpr (F::kIsWeighted) {
-          weighted = hn::Mul(hn::Load(d, unit.w + i * kUnit + lane), off);
-        }
+        const auto weighted = hn::Mul(hn::Load(d, unit.w + i * kUnit + lane), off);
         sum = hn::Add(sum, hn::Mul(weighted, off));
       }
       hn::Store(sum, d, error + lane);
@@ -417,7 +415,7 @@ void quantize_mxfp4(const float* x, const float* w, uint8_t* y, int64_t n) {
   int exponents[kUnit];
   for (int64_t done = 0; done < n; done += kUnit * F::kSub) {
     const int count = static_cast<int>(std::min<int64_t>(kUnit, (n - done) / F::kSub));
-    if constexpr (F::kIsWeighted) load_weights(w ? w + done : w, count, 1, unit);
+    load_weights(w, done, count, 1, unit);
     const uint32_t bad = load_unit(x + done, count, unit);
     choose_exponents(unit, exponents);
     for (int i = 0; i < F::kSub; ++i) {

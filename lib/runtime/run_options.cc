@@ -234,7 +234,7 @@ void declare(CommandLine& line, RunOptions& options) {
   matters_to(kDoctor);
   line.add(switch_field("doctor",
                         "tell what of this machine, and of MODEL if one is named, costs speed or "
-                        "prevents answers, and exit: 3 if something does",
+                        "prevents answers (exit code 3), and exit",
                         options.doctor));
   matters_to(kLoading);
   line.add(switch_field("allow-nonfinite", "accept weights that are NaN or infinite",

@@ -173,7 +173,7 @@ std::string last_line(const Recipe& recipe, const TrainLoop& loop) {
 std::string result_line(const Recipe& recipe) {
   const std::string place = io::place_of(recipe.output_dir);
   const std::string gguf = wants_gguf(recipe) ? str(" and, as GGUF, ", gguf_name(recipe)) : "";
-  if (!recipe.lora.rank || recipe.exported.merge_lora) return "the model is in " + place + gguf;
+  if (!makes_adapter(recipe)) return "the model is in " + place + gguf;
   const bool builtin = *recipe.model.path == kBuiltinModel;  // lumen-run's own
   const std::string base = builtin ? "" : io::place_of(find_base_model(recipe)) + " ";
   return str("the adapter is in ", place, gguf, "; lumen-run ", base, "--lora ", place, " runs it");

@@ -11,21 +11,13 @@
 #include "lib/runtime/training/run_directory.h"
 
 namespace lumen::runtime {
-namespace {
-
-bool is_adapter_only(const Recipe& recipe) {
-  return recipe.lora.rank && !recipe.exported.merge_lora;
-}
-
-}  // namespace
-
 bool wants_gguf(const Recipe& recipe) {
   const std::vector<std::string>& formats = recipe.exported.format;
   return std::find(formats.begin(), formats.end(), "gguf") != formats.end();
 }
 
 std::string gguf_name(const Recipe& recipe) {
-  return is_adapter_only(recipe) ? kGgufAdapter : kGgufModel;
+  return makes_adapter(recipe) ? kGgufAdapter : kGgufModel;
 }
 
 void check_gguf_result(const Recipe& recipe) {
@@ -46,7 +38,7 @@ int write_gguf_result(const Recipe& recipe, const std::string& directory,
   conversion.type = *recipe.exported.quant;
   conversion.force = true;  // what an earlier run left
   conversion.threads = options.threads;
-  if (is_adapter_only(recipe)) conversion.base = find_base_model(recipe);
+  if (makes_adapter(recipe)) conversion.base = find_base_model(recipe);
   return with_context(str("the result is in ", io::place_of(directory), ", but not as GGUF"),
                       [&] { return convert(conversion); });
 }

@@ -543,24 +543,23 @@ ExportedModel GraphTask::exported() const {
 
 void GraphTask::export_model(const std::string& directory) {
   const ExportedModel model = exported();
-  if (!recipe_.lora.rank || recipe_.exported.merge_lora) {
-    write_model(directory, model);
-  } else {
+  if (makes_adapter(recipe_)) {
     write_adapter(directory, model,
                   peft_adapter(model, recipe_.lora, lora_, base_model_name(recipe_)));
+  } else {
+    write_model(directory, model);
   }
 }
 
 // Whether what a GGUF file has as tensors can be said in config.json.
 void GraphTask::check_position_scaling() {
-  const bool whole = !recipe_.lora.rank || recipe_.exported.merge_lora;
-  if (!whole && nn::has_multiplied_weights(config_)) {
+  if (makes_adapter(recipe_) && nn::has_multiplied_weights(config_)) {
     fail(ErrorKind::kUnsupported,
          "an adapter cannot be trained for a Falcon-H1 in GGUF, which has the multipliers of its "
          "directory in its weights: name the directory as base, or say export.merge_lora = true");
   }
   io::Json config = config_;
-  if (!whole || nn::set_rope_scaling(parameters_.state_dict(), config)) return;
+  if (makes_adapter(recipe_) || nn::set_rope_scaling(parameters_.state_dict(), config)) return;
   notices_.push_back(
       "the position scaling of the model (rope_freqs.weight) has no name in config.json: of the "
       "result, only Lumen knows it");

@@ -239,6 +239,11 @@ struct Recipe {
   std::map<std::string, RecipePlace> given;
 };
 
+// Whether the result is an adapter alone, not a whole model.
+inline bool makes_adapter(const Recipe& recipe) {
+  return recipe.lora.rank && !recipe.exported.merge_lora;
+}
+
 // Throws Error "PLACE: KEY: MESSAGE", or without a place if the key was not given: for what only
 // the data or the model show to be wrong.
 [[noreturn]] void fail_at_key(const Recipe& recipe, const std::string& key,

@@ -6,6 +6,7 @@
 #include "lib/base/strings.h"
 #include "lib/data/find_dataset.h"
 #include "lib/runtime/conversion/gguf_file_type.h"
+#include "lib/runtime/training/gguf_result.h"
 
 namespace lumen::runtime {
 namespace {
@@ -485,14 +486,11 @@ void complete_export(Recipe& r, Complain complain) {
   if (e.merge_lora && !r.lora.rank) {
     complain("export.merge_lora", "there is no LoRA to merge; give lora.rank");
   }
-  const auto has = [&](const char* format) {
-    return std::find(e.format.begin(), e.format.end(), format) != e.format.end();
-  };
-  if (!has("hf")) {
+  if (std::find(e.format.begin(), e.format.end(), "hf") == e.format.end()) {
     complain("export.format",
              R"(the Hugging Face directory is always written; say ["hf", "gguf"])");
   }
-  if (!has("gguf")) {
+  if (!wants_gguf(r)) {
     if (e.quant) complain("export.quant", "is of a GGUF file; export.format does not name gguf");
     return;
   }
@@ -507,7 +505,7 @@ void complete_export(Recipe& r, Complain complain) {
              "a GGUF file has a tokenizer; name that of the data in tokenizer.path");
   }
   set_default<std::string>(e.quant, "f16");
-  if (r.lora.rank && !e.merge_lora && is_quantized(gguf_file_type(*e.quant).matrices)) {
+  if (makes_adapter(r) && is_quantized(gguf_file_type(*e.quant).matrices)) {
     complain("export.quant", "an adapter takes f32, f16 or bf16; or say export.merge_lora = true");
   }
 }

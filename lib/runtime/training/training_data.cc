@@ -228,8 +228,7 @@ bool is_vocabulary_name(const std::string& name) {
 // lumen-run needs the vocabulary `place` beside it.
 void keep_tokenizer(std::vector<text::TokenizerFile> files, const Recipe& recipe,
                     const std::string& place, TrainingData& result) {
-  const bool is_whole = !recipe.lora.rank || recipe.exported.merge_lora;
-  if (files.empty() && is_whole) {
+  if (files.empty() && !makes_adapter(recipe)) {
     result.notices.push_back(
         str("the vocabulary (", result.tokenizer->kind(),
             ") has no form as tokenizer.json; lumen-run will need --tokenizer ", place));
